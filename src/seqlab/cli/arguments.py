@@ -1,0 +1,80 @@
+"""From typed settings to flags: help, types and choices come from the settings' own fields."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NoReturn
+
+from seqlab.core.errors import UsageError, nearest
+from seqlab.core.settings import PRESETS, LMSettings, dashed, flags_of
+
+READERS: dict[str, Any] = {"int": int, "float": float, "str": str}
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line, with the nearest flag where one was misspelt."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see '{self.prog} --help'")
+
+    def refuse_unknown(self, unknown: list[str]) -> None:
+        """One line for the first argument that no command takes."""
+        first = next((word for word in unknown if word.startswith("-")), unknown[0])
+        if first.startswith("--"):
+            raise UsageError(f"unknown option {first}{nearest(first.partition('=')[0], self.known_flags())}")
+        raise UsageError(f"unexpected argument '{first}'; see '{self.prog} --help'")
+
+    def known_flags(self) -> list[str]:
+        return [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+
+
+def add_common(parser: argparse.ArgumentParser, *, threads: bool = True) -> None:
+    """What every command takes."""
+    group = parser.add_argument_group("every command")
+    group.add_argument("--json", action="store_true", help="one JSON object on standard output and nothing else there")
+    if threads:
+        group.add_argument("--threads", type=int, metavar="N", help="processor threads (default: one per core)")
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Every setting as a flag. Nothing is filled in here, so that what a person said can be told apart."""
+    groups: dict[str, Any] = {}
+    for name, (group, f) in flags_of(LMSettings).items():
+        if name == "text":
+            continue
+        if group not in groups:
+            groups[group] = parser.add_argument_group(group)
+        declared = str(f.type).partition(" ")[0]
+        shown = f.metadata["help"] + (f" (default: {f.default})" if f.default is not None else "")
+        options: dict[str, Any] = {"help": shown.replace("%", "%%"), "default": argparse.SUPPRESS, "dest": name}
+        if declared == "bool":
+            options["action"] = argparse.BooleanOptionalAction
+        else:
+            options |= {"type": READERS[declared], "metavar": _metavar(name, declared)}
+        groups[group].add_argument(f"--{dashed(name)}", **options)
+
+
+def _metavar(name: str, declared: str) -> str:
+    return {"int": "N", "float": "X"}.get(declared, name.upper())
+
+
+def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings that a person named, by flag name."""
+    return {
+        name: getattr(arguments, name) for name in flags_of(LMSettings) if getattr(arguments, name, None) is not None
+    }
+
+
+def preset_table() -> str:
+    """The sizes of the presets, for `--help`."""
+    rows = ["sizes (--size, chosen by the budget if you do not say):"]
+    for kind, sizes in PRESETS.items():
+        for size, preset in sizes.items():
+            figures = ", ".join(f"{name} {value}" for name, value in preset.items())
+            rows.append(f"  {kind:<12}{size:<8}{figures}")
+    return "\n".join(rows)

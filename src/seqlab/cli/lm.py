@@ -1,0 +1,203 @@
+"""`seqlab lm train|generate|perplexity`."""
+
+from __future__ import annotations
+
+import argparse
+import codecs
+import sys
+from typing import Any
+
+from seqlab.cli.arguments import Parser, add_common, add_settings, given_settings, preset_table
+from seqlab.cli.terminal import TerminalReporter, emit_json, table
+from seqlab.core.units import human_seconds
+
+TRAIN = """Train a language model on a text and measure it.
+
+examples:
+  seqlab lm train my.txt                                  a good small model with no option at all
+  seqlab lm train my.txt --model gru --tokenizer bpe --budget 5m --out runs/mine
+  seqlab lm train my.txt --out runs/mine --resume         go on after Ctrl-C, a crash or with a longer --budget
+  seqlab lm train more.txt --from runs/mine               go on from trained weights and their tokenizer
+  cat *.txt | seqlab lm train - --out runs/all            from standard input
+"""
+GENERATE = """Write text with a trained model.
+
+examples:
+  seqlab lm generate runs/mine --prompt "To be" --tokens 300 --temperature 0.8 --top-p 0.95 --seed 1
+  seqlab lm generate runs/mine --temperature 0            the likeliest token each time
+"""
+PERPLEXITY = """Measure trained models on texts: perplexity and bits per byte, every token counted once.
+
+example:
+  seqlab lm perplexity runs/mine --on other.txt
+"""
+
+
+def add_commands(commands: Any) -> None:
+    lm: Parser = commands.add_parser(
+        "lm",
+        help="language models: train, generate, perplexity",
+        description="Language models.\n\nexample:\n  seqlab lm train my.txt",
+    )
+    lm.set_defaults(parser=lm)
+    actions = lm.add_subparsers(metavar="ACTION", parser_class=Parser)
+    _add_train(actions)
+    _add_generate(actions)
+    _add_perplexity(actions)
+
+
+# --------------------------------------------------------------------------- train
+
+
+def _add_train(actions: Any) -> None:
+    parser = actions.add_parser("train", help="train on a text", description=TRAIN, epilog=preset_table())
+    parser.add_argument(
+        "text", nargs="?", help="text file, folder, .gz/.bz2/.xz, '-' or a corpus (see 'seqlab data list')"
+    )
+    run = parser.add_argument_group("run folder")
+    run.add_argument("--out", metavar="FOLDER", help="run folder (default: runs/TEXT-MODEL-1, -2, …)")
+    run.add_argument("--resume", action="store_true", help="go on with the run in --out, exactly")
+    run.add_argument("--from", dest="from_run", metavar="RUN", help="start from a run's weights and tokenizer")
+    run.add_argument("--config", metavar="FILE", help="take the settings of a settings.toml")
+    add_settings(parser)
+    add_common(parser)
+    parser.set_defaults(run=train, parser=parser)
+
+
+def train(arguments: argparse.Namespace) -> int:
+    from seqlab.workflows.lm import train_lm
+
+    flags = given_settings(arguments)
+    flags.pop("text", None)
+    run = train_lm(
+        arguments.text,
+        out=arguments.out,
+        resume=arguments.resume,
+        from_run=arguments.from_run,
+        config=arguments.config,
+        threads=arguments.threads,
+        reporter=TerminalReporter(),
+        **flags,
+    )
+    final = run.final
+    if arguments.json:
+        emit_json(train_json(run, final))
+    elif final is not None:
+        print(final_table(final))
+        print(f"\n{_outcome(final)}\nrun folder: {run.folder}  (open report.html in a browser)")
+        print(f'next: seqlab lm generate {run.folder} --prompt "..." --temperature 0.8')
+    return 0
+
+
+def train_json(run: Any, final: dict[str, Any] | None) -> dict[str, Any]:
+    if final is None:
+        return {"run": str(run.folder), "interrupted": True}
+    return {
+        "run": str(run.folder),
+        "interrupted": False,
+        **{key: final[key] for key in ("outcome", "step", "best_step", "seconds", "tokens", "context")},
+        "validation": final["validation"],
+        "test": final["test"],
+    }
+
+
+def final_table(final: dict[str, Any]) -> str:
+    header = ["text", "tokens", "nats/token", "perplexity", "nats/char", "bits/char", "bits/byte"]
+    return table(header, [_figure_row(name, final[name]) for name in ("validation", "test") if final[name]])
+
+
+def _figure_row(name: str, figures: dict[str, Any]) -> list[str]:
+    keys = ("nats_per_token", "perplexity_per_token", "nats_per_character", "bits_per_character", "bits_per_byte")
+    return [name, f"{figures['tokens']:,}", *(f"{figures[key]:.4f}" for key in keys)]
+
+
+def _outcome(final: dict[str, Any]) -> str:
+    return (
+        f"{final['outcome']} after {final['step']:,} steps, {final['tokens']:,} tokens, "
+        f"{human_seconds(final['seconds'])}; "
+        f"best weights from step {final['best_step']:,}; context: {final['context']}"
+    )
+
+
+# --------------------------------------------------------------------------- generate
+
+
+def _add_generate(actions: Any) -> None:
+    parser = actions.add_parser("generate", help="write text with a trained model", description=GENERATE)
+    parser.add_argument("folder", metavar="RUN", help="run folder")
+    parser.add_argument("--prompt", default="", help="text to continue (default: begin a new text)")
+    parser.add_argument("--tokens", type=int, default=200, metavar="N", help="tokens to write (default: 200)")
+    parser.add_argument("--temperature", type=float, default=1.0, metavar="X", help="0: greedy (default: 1.0)")
+    parser.add_argument("--top-k", type=int, metavar="N", help="choose among the N likeliest tokens")
+    parser.add_argument("--top-p", type=float, metavar="X", help="choose among the likeliest tokens of mass X")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the choices (default: 0)")
+    add_common(parser)
+    parser.set_defaults(run=generate, parser=parser)
+
+
+def generate(arguments: argparse.Namespace) -> int:
+    from seqlab.workflows.generate import open_for_generation
+
+    run = open_for_generation(arguments.folder, arguments.prompt, arguments.threads, TerminalReporter())
+    how = {key: getattr(arguments, key) for key in ("tokens", "temperature", "top_k", "top_p", "seed")}
+    if arguments.json:
+        emit_json({"text": run.generate(arguments.prompt, **how)})
+        return 0
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    sys.stdout.write(arguments.prompt)
+    for part in run.stream(arguments.prompt, **how):
+        sys.stdout.write(decoder.decode(part))
+        sys.stdout.flush()
+    sys.stdout.write(decoder.decode(b"", final=True) + "\n")
+    return 0
+
+
+# --------------------------------------------------------------------------- perplexity
+
+
+def _add_perplexity(actions: Any) -> None:
+    parser = actions.add_parser("perplexity", help="measure models on texts", description=PERPLEXITY)
+    parser.add_argument("folders", nargs="+", metavar="RUN", help="run folders")
+    parser.add_argument("--on", nargs="+", required=True, metavar="TEXT", help="texts, as for 'seqlab lm train'")
+    parser.add_argument("--encoding", default="utf-8", help="encoding of the texts (default: utf-8)")
+    add_common(parser)
+    parser.set_defaults(run=perplexity, parser=parser)
+
+
+def perplexity(arguments: argparse.Namespace) -> int:
+    from seqlab.workflows.perplexity import perplexity_sheet
+
+    rows = perplexity_sheet(
+        arguments.folders,
+        arguments.on,
+        encoding=arguments.encoding,
+        threads=arguments.threads,
+        reporter=TerminalReporter(),
+    )
+    if arguments.json:
+        emit_json({"rows": rows, "comparisons": []})
+        return 0
+    print(sheet_table(rows))
+    for context in sorted({row["context"] for row in rows}):
+        print(f"\ncontext: {context}. Every token is counted once; unknown tokens pay for their spelling.")
+    return 0
+
+
+SHEET = (
+    ("unknown", "unknown_rate", ".2%"),
+    ("nats/token", "nats_per_token", ".4f"),
+    ("ppl/token", "perplexity_per_token", ".2f"),
+    ("ppl/word", "perplexity_per_word", ".4g"),
+    ("ppl/char", "perplexity_per_character", ".3f"),
+    ("bits/char", "bits_per_character", ".4f"),
+    ("bits/byte", "bits_per_byte", ".4f"),
+)
+
+
+def sheet_table(rows: list[dict[str, Any]]) -> str:
+    def cells(row: dict[str, Any]) -> list[str]:
+        figures = ["–" if row[key] is None else format(row[key], form) for _, key, form in SHEET]
+        return [row["model"], row["text"], f"{row['tokens']:,}", *figures]
+
+    header = ["model", "text", "tokens", *(label for label, _, _ in SHEET)]
+    return table(header, [cells(row) for row in rows], left=2)

@@ -1,0 +1,118 @@
+"""Talking to a person: progress, notes and tables on standard error, results on standard output."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from typing import Any
+
+from seqlab.core.reporting import Reporter
+from seqlab.core.units import human_count, human_seconds
+
+PLAIN_EVERY = 10.0  # seconds between lines when standard error is not a terminal
+SHOW_AFTER = 2.0  # seconds before a task is worth a bar
+
+
+class TerminalReporter(Reporter):
+    """A bar on a terminal, plain lines elsewhere; nothing for tasks under two seconds. All on standard error."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(stderr=True, highlight=False, markup=False)
+        self._bar: Any = None
+        self._figures: dict[str, Any] = {}
+
+    def note(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True)
+
+    def warn(self, line: str) -> None:
+        self.note(f"warning: {line}")
+
+    def start(self, task: str, total: float | None, unit: str) -> None:
+        self._task, self._total, self._figures = task, total, {}
+        self._begun = self._shown = time.monotonic()
+        self._first: float | None = None
+
+    def advance(self, done: float, figures: dict[str, Any] | None = None) -> None:
+        self._figures |= figures or {}
+        if self._first is None:
+            self._first = done
+        now = time.monotonic()
+        if now - self._begun < SHOW_AFTER:
+            return
+        if self._console.is_terminal:
+            self._move_bar(done)
+        elif now - self._shown >= PLAIN_EVERY:
+            self._shown = now
+            self.note(self._plain_line(done, now))
+
+    def finish(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _move_bar(self, done: float) -> None:
+        if self._bar is None:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.percentage:>3.0f}%  {task.fields[words]}"),
+                TimeRemainingColumn(compact=True),
+                TextColumn("left"),
+            )
+            self._bar = Progress(*columns, console=self._console, transient=True)
+            self._bar.start()
+            self._bar.add_task(self._task, total=self._total, completed=self._first or 0, words="")
+        self._bar.update(self._bar.task_ids[0], completed=done, words="  ".join(training_words(self._figures)))
+
+    def _plain_line(self, done: float, now: float) -> str:
+        words = [self._task, *([f"{done / self._total:.0%}"] if self._total else []), *training_words(self._figures)]
+        if self._total and self._first is not None and done > self._first:
+            left = (now - self._begun) * (self._total - done) / (done - self._first)
+            words.append(f"{human_seconds(left)} left")
+        return "  ".join(words)
+
+
+def training_words(figures: dict[str, Any]) -> list[str]:
+    """Loss, bits per character and speed, as far as they are known."""
+    words = []
+    if "train_nats_per_token" in figures:
+        words.append(f"loss {figures['train_nats_per_token']:.3f}")
+    if "characters_per_token" in figures and "train_nats_per_token" in figures:
+        bits = figures["train_nats_per_token"] / figures["characters_per_token"] / math.log(2)
+        words.append(f"{bits:.3f} bits/char")
+    if "validation_nats_per_token" in figures:
+        words.append(f"validation {figures['validation_nats_per_token']:.3f}")
+    if "tokens_per_second" in figures:
+        words.append(f"{human_count(figures['tokens_per_second'])} tokens/s")
+    return words
+
+
+def emit_json(value: dict[str, Any]) -> None:
+    print(json.dumps(_finite(value), ensure_ascii=False, indent=1, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: both become null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value
+
+
+def table(header: list[str], rows: list[list[str]], *, left: int = 1) -> str:
+    """Columns lined up; the first `left` to the left, the rest to the right."""
+    widths = [max(len(row[k]) for row in [header, *rows]) for k in range(len(header))]
+
+    def line(row: list[str]) -> str:
+        cells = [c.ljust(w) if k < left else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))]
+        return "  ".join(cells).rstrip()
+
+    return "\n".join([line(header), "  ".join("─" * w for w in widths), *map(line, rows)])

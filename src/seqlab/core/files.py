@@ -1,0 +1,83 @@
+"""Files that survive crashes and betray damage: atomic writes and checksums."""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from seqlab.core.errors import SeqlabError
+
+BLOCK = 1 << 20
+
+
+@contextlib.contextmanager
+def write_failures(path: Path) -> Iterator[None]:
+    """Turn an operating-system refusal (full disk, no permission) into one line that names the file."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SeqlabError(
+            f"cannot write {path}: {reason}; nothing that was there is lost: free some space or choose another folder"
+        ) from error
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
+    """Write a file so that a crash at any moment leaves either the old or the new content, whole."""
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with write_failures(path):
+        try:
+            with partial.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+            _sync_folder(path.parent)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    with atomic_write(path) as file:
+        file.write(content)
+
+
+def write_text(path: str | Path, content: str) -> None:
+    write_bytes(path, content.encode())
+
+
+def make_folder(path: Path) -> Path:
+    with write_failures(path):
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def sha256_of(content: bytes | memoryview) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def sha256_of_file(path: str | Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def canonical_json(value: Any) -> bytes:
+    """The one spelling of a JSON value that checksums are taken over."""
+    import json
+
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

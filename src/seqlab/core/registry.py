@@ -1,0 +1,34 @@
+"""The registries: a kind's name and where it lives, as ``"module:name"``.
+
+Names are strings, so that help and settings need no torch. To add a model of your own, add one line:
+
+    from seqlab.core.registry import MODELS
+    MODELS["my-kind"] = "my_module:MyModel"
+"""
+
+import importlib
+from typing import Any
+
+from seqlab.core.errors import UsageError, nearest
+
+MODELS: dict[str, str] = {
+    "rnn": "seqlab.models.recurrent_lm:RNNLM",
+    "gru": "seqlab.models.recurrent_lm:GRULM",
+    "lstm": "seqlab.models.recurrent_lm:LSTMLM",
+    "transformer": "seqlab.models.transformer_lm:TransformerLM",
+}
+
+TOKENIZERS: dict[str, str] = {
+    "byte": "seqlab.data.tokenizers:ByteTokenizer",
+    "char": "seqlab.data.tokenizers:CharacterTokenizer",
+    "word": "seqlab.data.tokenizers:WordTokenizer",
+    "bpe": "seqlab.data.tokenizers:BPETokenizer",
+}
+
+
+def look_up(registry: dict[str, str], kind: str, what: str) -> Any:
+    """The class registered under `kind`; `what` ("model", "tokenizer") names the registry in the error."""
+    if kind not in registry:
+        raise UsageError(f"unknown {what} '{kind}'{nearest(kind, registry)}")
+    module, _, name = registry[kind].partition(":")
+    return getattr(importlib.import_module(module), name)

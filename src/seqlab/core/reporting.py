@@ -1,0 +1,24 @@
+"""What a long job tells whoever watches. Nothing below the command line prints; it calls a reporter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Reporter:
+    """Silent. The command line has one that talks to a terminal."""
+
+    def note(self, line: str) -> None:
+        """Something worth knowing."""
+
+    def warn(self, line: str) -> None:
+        """Something to look at."""
+
+    def start(self, task: str, total: float | None, unit: str) -> None:
+        """A task begins that counts up to `total`."""
+
+    def advance(self, done: float, figures: dict[str, Any] | None = None) -> None:
+        """The task has reached `done`; `figures` are worth showing beside the bar."""
+
+    def finish(self) -> None:
+        """The task has ended."""

@@ -1,0 +1,72 @@
+"""Amounts as people write them: budgets (``60s``, ``5m``, ``2000steps``) and splits (``90/10``)."""
+
+import re
+from dataclasses import dataclass
+
+from seqlab.core.errors import UsageError
+
+SECONDS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+COUNTS = {"step": "steps", "steps": "steps", "token": "tokens", "tokens": "tokens"} | {
+    "epoch": "epochs",
+    "epochs": "epochs",
+}
+SCALES = {"": 1, "k": 1_000, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long to train: an amount of seconds, steps, tokens or epochs."""
+
+    amount: float
+    unit: str
+
+    @property
+    def seconds(self) -> float | None:
+        return self.amount if self.unit == "seconds" else None
+
+
+def parse_budget(text: str) -> Budget:
+    """``60s``, ``5m``, ``1h``, ``2000steps``, ``5Mtokens``, ``3epochs``."""
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kKMG]?)\s*([a-z]+)\s*", text)
+    if match:
+        amount, scale, unit = float(match[1]), match[2], match[3]
+        if unit in SECONDS and not scale and amount > 0:
+            return Budget(amount * SECONDS[unit], "seconds")
+        if unit in COUNTS and amount > 0:
+            return Budget(amount * SCALES[scale], COUNTS[unit])
+    raise UsageError(f"budget '{text}' is not understood; give a time (60s, 5m, 1h), 2000steps, 5Mtokens or 3epochs")
+
+
+def parse_split(text: str) -> tuple[float, float, float]:
+    """``80/10/10`` or ``90/10`` (no test part): the shares of training, validation and test text."""
+    try:
+        shares = [float(part) for part in text.split("/")]
+    except ValueError:
+        shares = []
+    if len(shares) not in (2, 3) or min(shares) < 0 or shares[0] <= 0 or shares[1] <= 0:
+        raise UsageError(f"split '{text}' is not understood; give percentages such as 80/10/10 or 90/10")
+    total = sum(shares)
+    if abs(total - 100) > 1e-6:
+        raise UsageError(f"split '{text}' adds up to {total:g}, not to 100; for example 80/10/10")
+    train, validation, test = [*shares, 0.0][:3]
+    return train / 100, validation / 100, test / 100
+
+
+def human_seconds(seconds: float) -> str:
+    """A duration people read: ``0.8 s``, ``45 s``, ``3 min 05 s``, ``2 h 10 min``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def human_count(count: float) -> str:
+    """A count people read: ``950``, ``12.3 K``, ``4.05 M``."""
+    for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "K")):
+        if count >= scale:
+            return f"{count / scale:.3g} {letter}"
+    return f"{count:.0f}"

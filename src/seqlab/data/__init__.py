@@ -1,0 +1,1 @@
+"""How text becomes ids and batches."""

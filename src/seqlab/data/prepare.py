@@ -1,0 +1,162 @@
+"""Splits and ids: a text is cut once into contiguous parts, encoded once, and memory-mapped ever after."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqlab.core.files import (
+    canonical_json,
+    make_folder,
+    sha256_of,
+    sha256_of_file,
+    write_bytes,
+    write_failures,
+)
+from seqlab.data.cache import cache_folder
+from seqlab.data.pieces import cut_blocks, read_blocks
+from seqlab.data.sources import Text
+from seqlab.data.tokenizers import Tokenizer
+
+PARTS = ("train", "validation", "test")
+ID_TYPE = "<u4"
+Bounds = dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class PartFacts:
+    """What was counted while a part was encoded."""
+
+    tokens: int
+    bytes: int
+    characters: int
+    words: int
+    unknown: int
+    unknown_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the text: its ids on disk and its counts."""
+
+    name: str
+    ids: NDArray[np.uint32]
+    facts: PartFacts
+
+
+def split_bounds(text: Text, shares: tuple[float, float, float]) -> Bounds:
+    """Byte bounds of the parts: contiguous, in order, between characters."""
+    with text.path.open("rb") as file:
+        first = _character_start(file, round(text.bytes * shares[0]), text.bytes)
+        second = (
+            text.bytes
+            if shares[2] == 0
+            else _character_start(file, round(text.bytes * (shares[0] + shares[1])), text.bytes)
+        )
+    return {"train": (0, first), "validation": (first, second), "test": (second, text.bytes)}
+
+
+def _character_start(file: Any, position: int, end: int) -> int:
+    """The first position from `position` on where a UTF-8 character starts."""
+    file.seek(position)
+    following = file.read(4)
+    while following and position < end and following[0] & 0xC0 == 0x80:
+        following, position = following[1:], position + 1
+    return position
+
+
+def pieces_of(text: Text, bounds: tuple[int, int]) -> Iterator[str]:
+    return cut_blocks(read_blocks(text.path, *bounds))
+
+
+def prepare(
+    text: Text, tokenizer: Tokenizer, bounds: Bounds, progress: Callable[[int], None] | None = None
+) -> dict[str, Part]:
+    """The encoded parts, from the cache if it holds them undamaged, else encoded now."""
+    key = sha256_of(canonical_json([text.sha256, tokenizer.sha256, sorted(bounds.items())]))[:32]
+    folder = cache_folder() / "ids" / key
+    parts = _load(folder)
+    if parts is None:
+        _encode_into(folder, text, tokenizer, bounds, progress)
+        parts = _load(folder)
+        assert parts is not None, f"{folder} was written but cannot be read back"
+    return parts
+
+
+def _load(folder: Path) -> dict[str, Part] | None:
+    """The parts in `folder`, or None if they are missing or damaged (they are then encoded anew)."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        facts = {name: PartFacts(**manifest[name]) for name in PARTS}
+        if any(sha256_of_file(_ids_path(folder, name)) != facts[name].sha256 for name in PARTS):
+            return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return {name: Part(name, _map_ids(_ids_path(folder, name)), facts[name]) for name in PARTS}
+
+
+def _ids_path(folder: Path, name: str) -> Path:
+    return folder / f"{name}.ids"
+
+
+def _map_ids(path: Path) -> NDArray[np.uint32]:
+    if path.stat().st_size == 0:  # an empty file cannot be mapped
+        return np.zeros(0, ID_TYPE)
+    return np.memmap(path, ID_TYPE, mode="r")
+
+
+def _encode_into(
+    folder: Path, text: Text, tokenizer: Tokenizer, bounds: Bounds, progress: Callable[[int], None] | None
+) -> None:
+    make_folder(folder.parent)
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    try:
+        make_folder(partial)
+        manifest = {
+            name: asdict(_encode_part(_ids_path(partial, name), text, tokenizer, bounds[name], progress))
+            for name in PARTS
+        }
+        write_bytes(partial / "manifest.json", canonical_json(manifest))
+        shutil.rmtree(folder, ignore_errors=True)
+        with write_failures(folder):
+            os.replace(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _encode_part(
+    path: Path,
+    text: Text,
+    tokenizer: Tokenizer,
+    bounds: tuple[int, int],
+    progress: Callable[[int], None] | None,
+) -> PartFacts:
+    tokens = characters = words = unknown = unknown_bytes = 0
+
+    def counted() -> Iterator[str]:
+        nonlocal characters, words
+        for piece in pieces_of(text, bounds):
+            characters += len(piece)
+            words += len(piece.split())
+            yield piece
+
+    with write_failures(path), path.open("wb") as file:
+        for ids, lengths in tokenizer.encode_pieces(counted()):
+            missing = tokenizer.is_unknown(ids)
+            tokens += len(ids)
+            unknown += int(missing.sum())
+            unknown_bytes += int(lengths[missing].sum())
+            file.write(ids.astype(ID_TYPE).tobytes())
+            if progress:
+                progress(int(lengths.sum()))
+    size = bounds[1] - bounds[0]
+    return PartFacts(tokens, size, characters, words, unknown, unknown_bytes, sha256_of_file(path))

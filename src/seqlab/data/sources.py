@@ -1,0 +1,189 @@
+"""From whatever a person names to one UTF-8 text on disk.
+
+A plain UTF-8 file is read where it lies; anything else (folder, compressed file, other encoding,
+standard input) is written once into the cache, named by its checksum. Newlines are left as they are.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import hashlib
+import lzma
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from seqlab.core.errors import DataError, UsageError, nearest
+from seqlab.core.files import BLOCK, make_folder, write_failures
+from seqlab.data.cache import cache_folder
+from seqlab.data.corpora import CORPORA, load_corpus
+
+OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst", ".tex")
+DECOMPRESSION_ERRORS = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A valid UTF-8 text on disk and what is known of it."""
+
+    path: Path
+    name: str
+    bytes: int
+    sha256: str
+    licence: str = "your own text"
+
+
+def open_text(
+    source: str, encoding: str = "utf-8", *, progress: Callable[[int, int | None], None] | None = None
+) -> Text:
+    """The text that `source` names: '-', a file, a folder, or (if there is no such file) a corpus."""
+    _check_encoding(encoding)
+    path = Path(source)
+    if source == "-":
+        return _spool([("standard input", sys.stdin.buffer)], encoding, "standard input")
+    if path.is_dir():
+        return _spool(_open_all(_text_files(path)), encoding, path.name or str(path))
+    if path.exists():
+        return _open_file(path, encoding)
+    if source in CORPORA:
+        corpus = load_corpus(source, progress=progress)
+        return Text(corpus.path, source, corpus.bytes, corpus.sha256, corpus.licence)
+    hint = nearest(source, CORPORA) if os.sep not in source and "." not in source else ""
+    raise DataError(f"there is no file, folder or corpus '{source}'{hint or '; check the path'}")
+
+
+def read_text(source: str, encoding: str = "utf-8") -> tuple[Text, str]:
+    """The whole text in memory, for scoring."""
+    text = open_text(source, encoding)
+    return text, text.path.read_bytes().decode("utf-8")
+
+
+def _check_encoding(encoding: str) -> None:
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        raise UsageError(f"--encoding '{encoding}' is not known; for example utf-8, latin-1, utf-16, cp1252") from None
+
+
+def _is_utf8(encoding: str) -> bool:
+    return codecs.lookup(encoding).name == "utf-8"
+
+
+def _text_files(folder: Path) -> list[Path]:
+    def is_text(path: Path) -> bool:
+        plain = path.with_suffix("") if path.suffix in OPENERS else path
+        return path.is_file() and plain.suffix.lower() in TEXT_SUFFIXES
+
+    found = sorted(path for path in folder.rglob("*") if is_text(path))
+    if not found:
+        raise DataError(f"{folder} holds no text file ({', '.join(TEXT_SUFFIXES)}, also .gz, .bz2, .xz)")
+    return found
+
+
+def _open_all(paths: list[Path]) -> Iterator[tuple[str, IO[bytes]]]:
+    for path in paths:
+        with _open_binary(path) as file:
+            yield str(path), file
+
+
+def _open_binary(path: Path) -> IO[bytes]:
+    try:
+        opener = OPENERS.get(path.suffix, open)
+        file: IO[bytes] = opener(path, "rb")
+        return file
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}; check its permissions") from error
+
+
+def _open_file(path: Path, encoding: str) -> Text:
+    if path.suffix in OPENERS or not _is_utf8(encoding):
+        return _spool(_open_all([path]), encoding, path.name)
+    digest, count = hashlib.sha256(), 0
+    with _open_binary(path) as file:
+        for block in _utf8_blocks(str(path), file, encoding):
+            digest.update(block)
+            count += len(block)
+    return Text(path.resolve(), path.name, _not_empty(count, str(path)), digest.hexdigest())
+
+
+def _spool(files: Iterable[tuple[str, IO[bytes]]], encoding: str, name: str) -> Text:
+    """Write the files, joined by one newline, into the cache as UTF-8."""
+    folder = make_folder(cache_folder() / "texts")
+    partial = folder / f".{os.getpid()}.partial"
+    digest, count = hashlib.sha256(), 0
+    with write_failures(partial):
+        try:
+            with partial.open("wb") as out:
+                for block in _joined_blocks(files, encoding):
+                    digest.update(block)
+                    count += out.write(block)
+            _not_empty(count, name)
+            path = folder / f"{digest.hexdigest()}.txt"
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+    return Text(path, name, count, digest.hexdigest())
+
+
+def _joined_blocks(files: Iterable[tuple[str, IO[bytes]]], encoding: str) -> Iterator[bytes]:
+    for k, (name, file) in enumerate(files):
+        if k:
+            yield b"\n"
+        yield from _utf8_blocks(name, file, encoding)
+
+
+def _not_empty(count: int, name: str) -> int:
+    if count == 0:
+        raise DataError(f"{name} is empty; give a text of some thousand characters at least")
+    return count
+
+
+def _utf8_blocks(name: str, file: IO[bytes], encoding: str) -> Iterator[bytes]:
+    """The file's text as UTF-8, block by block; says where and why if it is no text."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    position = newlines = 0
+    while True:
+        block = _read_block(name, file)
+        try:
+            text = decoder.decode(block, final=not block)
+        except UnicodeDecodeError as error:
+            _raise_undecodable(name, encoding, block, position, newlines, error)
+        if "\0" in text:
+            raise DataError(f"{name} looks like a binary file (zero byte after byte {position:,}), not like text")
+        if text:
+            yield text.encode()
+        if not block:
+            return
+        position += len(block)
+        newlines += block.count(b"\n")
+
+
+def _read_block(name: str, file: IO[bytes]) -> bytes:
+    try:
+        return file.read(BLOCK)
+    except DECOMPRESSION_ERRORS as error:
+        raise DataError(f"{name} cannot be decompressed ({error}); it is damaged or not what its ending says") from None
+    except OSError as error:
+        raise DataError(f"cannot read {name}: {error.strerror or error}") from error
+
+
+def _raise_undecodable(
+    name: str, encoding: str, block: bytes, position: int, newlines: int, error: UnicodeDecodeError
+) -> None:
+    if b"\0" in block:
+        raise DataError(f"{name} looks like a binary file, not like text") from None
+    # error.object is the block with the few bytes that the decoder had kept from the one before.
+    offset = position - (len(error.object) - len(block)) + error.start
+    line = newlines + error.object[: error.start].count(b"\n") + 1
+    bad = error.object[error.start : error.start + 1].hex()
+    raise DataError(
+        f"{name} is not valid {encoding} at byte {offset:,} (line {line:,}, byte 0x{bad}); "
+        "say which encoding it has, for example --encoding latin-1"
+    ) from None

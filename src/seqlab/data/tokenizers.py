@@ -1,0 +1,296 @@
+"""Tokenizers: text to ids with byte spans, and back.
+
+All four share one contract. `encode` gives ids whose byte spans partition the text; `decode` gives the
+text back wherever nothing is unknown. Ids run from 0 to vocab_size − 1; the begin id, which precedes
+every text and is never predicted, is vocab_size.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqlab.core.errors import DamageError, DataError, SeqlabError
+from seqlab.core.files import canonical_json, sha256_of, write_bytes
+from seqlab.core.registry import TOKENIZERS, look_up
+from seqlab.core.types import Encoding
+from seqlab.data.pieces import cut_text
+
+Ids = NDArray[np.int64]
+UNKNOWN = 0  # id of the unknown class in the tokenizers that have one
+UNKNOWN_BYTES = "\ufffd".encode()
+FORMAT = 1
+
+
+class Tokenizer(ABC):
+    kind: ClassVar[str]
+    vocab_size: int
+    unknown_id: int | None = None
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, pieces: Iterable[str], vocab_size: int | None = None) -> Tokenizer:
+        """Learn the vocabulary from pieces of training text."""
+
+    @abstractmethod
+    def encode_pieces(self, pieces: Iterable[str]) -> Iterator[tuple[Ids, Ids]]:
+        """(ids, byte lengths) of each piece of one text."""
+
+    @abstractmethod
+    def token_bytes(self, token: int, previous: int | None) -> bytes:
+        """What a token writes after the token `previous` (None: at the start of a text)."""
+
+    @abstractmethod
+    def content(self) -> dict[str, Any]:
+        """What `from_content` needs to make the same tokenizer again, as JSON values."""
+
+    @classmethod
+    @abstractmethod
+    def from_content(cls, content: dict[str, Any]) -> Tokenizer: ...
+
+    @property
+    def begin_id(self) -> int:
+        return self.vocab_size
+
+    def encode(self, text: str) -> Encoding:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(f"the text has a lone surrogate at character {error.start}: not Unicode") from None
+        parts = list(self.encode_pieces(cut_text(text)))
+        nothing = np.zeros(0, np.int64)
+        ids = np.concatenate([nothing, *(ids for ids, _ in parts)])
+        end = np.cumsum(np.concatenate([nothing, *(lengths for _, lengths in parts)]))
+        start = np.concatenate([nothing, [0], end[:-1]])[: len(end)]
+        return Encoding(ids, start, end, self.is_unknown(ids))
+
+    def is_unknown(self, ids: Ids) -> NDArray[np.bool_]:
+        return np.zeros(len(ids), bool) if self.unknown_id is None else ids == self.unknown_id
+
+    def token_stream(self, ids: Iterable[int], previous: int | None = None) -> Iterator[bytes]:
+        for token in ids:
+            yield self.token_bytes(token, previous)
+            previous = token
+
+    def decode(self, ids: Iterable[int], previous: int | None = None) -> str:
+        """The text of ids that follow the token `previous`; bytes that are not UTF-8 become U+FFFD."""
+        return b"".join(self.token_stream(ids, previous)).decode("utf-8", errors="replace")
+
+    @cached_property
+    def sha256(self) -> str:
+        return sha256_of(canonical_json({"kind": self.kind, "content": self.content()}))
+
+    def save(self, path: Path) -> None:
+        record = {"format": FORMAT, "kind": self.kind, "sha256": self.sha256, "content": self.content()}
+        write_bytes(path, json.dumps(record, ensure_ascii=False, indent=1).encode())
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer saved in `path`; damage is detected and named."""
+    try:
+        record = json.loads(path.read_bytes())
+        version = record["format"]
+        body = {"kind": record["kind"], "content": record["content"]}
+        intact = sha256_of(canonical_json(body)) == record["sha256"]
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise DamageError(f"{path} is damaged and was not loaded ({error}); restore it from a copy") from None
+    if version != FORMAT:
+        raise SeqlabError(f"{path} has format {version}, this seqlab reads {FORMAT}; use the version that wrote it")
+    if not intact:
+        raise DamageError(f"{path} is damaged (checksum differs) and was not loaded; restore it from a copy")
+    found: Tokenizer = look_up(TOKENIZERS, body["kind"], "tokenizer").from_content(body["content"])
+    return found
+
+
+class ByteTokenizer(Tokenizer):
+    """Every UTF-8 byte is a token: nothing to learn, nothing unknown."""
+
+    kind = "byte"
+    vocab_size = 256
+
+    @classmethod
+    def fit(cls, pieces: Iterable[str], vocab_size: int | None = None) -> ByteTokenizer:
+        return cls()
+
+    def encode_pieces(self, pieces: Iterable[str]) -> Iterator[tuple[Ids, Ids]]:
+        for piece in pieces:
+            ids = np.frombuffer(piece.encode(), np.uint8).astype(np.int64)
+            yield ids, np.ones_like(ids)
+
+    def token_bytes(self, token: int, previous: int | None) -> bytes:
+        return bytes([token])
+
+    def content(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def from_content(cls, content: dict[str, Any]) -> ByteTokenizer:
+        return cls()
+
+
+class CharacterTokenizer(Tokenizer):
+    """Every code point of the training text is a token; any other is the unknown class."""
+
+    kind = "char"
+    unknown_id = UNKNOWN
+
+    def __init__(self, characters: Sequence[str]) -> None:
+        self.characters = sorted(characters)
+        self.vocab_size = 1 + len(self.characters)
+        self._id_of_code_point = np.full(0x110000, UNKNOWN, np.int32)
+        self._id_of_code_point[[ord(c) for c in self.characters]] = np.arange(1, self.vocab_size)
+
+    @classmethod
+    def fit(cls, pieces: Iterable[str], vocab_size: int | None = None) -> CharacterTokenizer:
+        return cls(list(set().union(*(set(piece) for piece in pieces))))
+
+    def encode_pieces(self, pieces: Iterable[str]) -> Iterator[tuple[Ids, Ids]]:
+        for piece in pieces:
+            code_points = np.frombuffer(piece.encode("utf-32-le"), np.uint32)
+            lengths = np.ones(len(code_points), np.int64)
+            for limit in (0x80, 0x800, 0x10000):  # UTF-8 takes one more byte from each of these on
+                lengths += code_points >= limit
+            yield self._id_of_code_point[code_points].astype(np.int64), lengths
+
+    def token_bytes(self, token: int, previous: int | None) -> bytes:
+        return UNKNOWN_BYTES if token == UNKNOWN else self.characters[token - 1].encode()
+
+    def content(self) -> dict[str, Any]:
+        return {"characters": "".join(self.characters)}
+
+    @classmethod
+    def from_content(cls, content: dict[str, Any]) -> CharacterTokenizer:
+        return cls(content["characters"])
+
+
+class WordTokenizer(Tokenizer):
+    """Words (maximal runs of non-space) and the unusual white space between them.
+
+    One space before a word is expected and belongs to the word's span. Any other white space, and white
+    space at either end of the text, is a token of its own, so that the text can be had back. The
+    most frequent words and spaces are the vocabulary; any other is the unknown class.
+    """
+
+    kind = "word"
+    unknown_id = UNKNOWN
+    default_vocab_size = 10_000
+    _gap_and_word = re.compile(r"(\s*)(\S*)")
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = list(words)
+        self.vocab_size = 1 + len(self.words)
+        self._id_of_word = {word: i for i, word in enumerate(self.words, start=1)}
+        self._is_gap = [False, *(word.isspace() for word in self.words)]
+
+    @classmethod
+    def fit(cls, pieces: Iterable[str], vocab_size: int | None = None) -> WordTokenizer:
+        counts: Counter[str] = Counter()
+        for tokens in cls._split(pieces):
+            counts.update(token for token, _ in tokens)
+        ranked = sorted(counts, key=lambda word: (-counts[word], word))
+        return cls(ranked[: (vocab_size or cls.default_vocab_size) - 1])
+
+    @classmethod
+    def _split(cls, pieces: Iterable[str]) -> Iterator[list[tuple[str, int]]]:
+        """(token, byte length of its span) for each piece of one text."""
+        expected = ""  # the gap that needs no token: none at the start, one space after a word
+        for piece in pieces:
+            tokens: list[tuple[str, int]] = []
+            for gap, word in cls._gap_and_word.findall(piece):
+                unusual = gap not in (expected, "")
+                if unusual:
+                    tokens.append((gap, len(gap.encode())))
+                    expected = ""
+                if word:
+                    tokens.append((word, len(word.encode()) + (0 if unusual else len(gap))))
+                    expected = " "
+                elif gap and not unusual:
+                    tokens.append((gap, len(gap)))  # one space at the end of a piece
+                    expected = ""
+            yield tokens
+
+    def encode_pieces(self, pieces: Iterable[str]) -> Iterator[tuple[Ids, Ids]]:
+        for tokens in self._split(pieces):
+            ids = [self._id_of_word.get(token, UNKNOWN) for token, _ in tokens]
+            yield np.array(ids, np.int64), np.array([length for _, length in tokens], np.int64)
+
+    def token_bytes(self, token: int, previous: int | None) -> bytes:
+        text = "\ufffd" if token == UNKNOWN else self.words[token - 1]
+        spaced = previous is not None and not self._is_gap_id(previous) and not self._is_gap_id(token)
+        return (" " + text if spaced else text).encode()
+
+    def _is_gap_id(self, token: int) -> bool:
+        return token >= self.vocab_size or self._is_gap[token]  # after the begin id no space is expected
+
+    def content(self) -> dict[str, Any]:
+        return {"words": self.words}
+
+    @classmethod
+    def from_content(cls, content: dict[str, Any]) -> WordTokenizer:
+        return cls(content["words"])
+
+
+class BPETokenizer(Tokenizer):
+    """Byte-level byte-pair encoding, trained with the `tokenizers` library: nothing is unknown."""
+
+    kind = "bpe"
+    default_vocab_size = 512
+    least_vocab_size = 257  # every byte, and one merge
+
+    def __init__(self, model: str) -> None:
+        from tokenizers import Tokenizer as Library
+
+        self._model = model
+        self._library = Library.from_str(model)
+        self.vocab_size = self._library.get_vocab_size()
+        letters = {letter: byte for byte, letter in _letter_of_byte().items()}
+        tokens = sorted(self._library.get_vocab().items(), key=lambda item: item[1])
+        self._bytes = [bytes(letters[letter] for letter in token) for token, _ in tokens]
+        self._lengths = np.array([len(b) for b in self._bytes], np.int64)
+
+    @classmethod
+    def fit(cls, pieces: Iterable[str], vocab_size: int | None = None) -> BPETokenizer:
+        from tokenizers import Tokenizer as Library
+        from tokenizers import models, pre_tokenizers, trainers
+
+        size = vocab_size or cls.default_vocab_size
+        if size < cls.least_vocab_size:
+            raise SeqlabError(f"--vocab-size {size} is too small for bpe; the least is {cls.least_vocab_size}")
+        library = Library(models.BPE())
+        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        trainer = trainers.BpeTrainer(
+            vocab_size=size, initial_alphabet=sorted(_letter_of_byte().values()), show_progress=False
+        )
+        library.train_from_iterator(pieces, trainer)
+        return cls(library.to_str())
+
+    def encode_pieces(self, pieces: Iterable[str]) -> Iterator[tuple[Ids, Ids]]:
+        for piece in pieces:
+            ids = np.array(self._library.encode(piece).ids, np.int64)
+            yield ids, self._lengths[ids]
+
+    def token_bytes(self, token: int, previous: int | None) -> bytes:
+        return self._bytes[token]
+
+    def content(self) -> dict[str, Any]:
+        return {"tokenizers": json.loads(self._model)}
+
+    @classmethod
+    def from_content(cls, content: dict[str, Any]) -> BPETokenizer:
+        return cls(json.dumps(content["tokenizers"]))
+
+
+def _letter_of_byte() -> dict[int, str]:
+    """The letters by which byte-level BPE writes bytes: printable Latin-1 as itself, the rest from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {b: chr(b) for b in printable} | {b: chr(0x100 + i) for i, b in enumerate(others)}

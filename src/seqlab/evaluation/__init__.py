@@ -1,0 +1,1 @@
+"""How good is it? Reads only: no weight and no random stream is touched."""

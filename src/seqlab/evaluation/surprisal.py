@@ -1,0 +1,132 @@
+"""−ln p of every token of a text, each counted once, with a context fixed by policy.
+
+The text is cut into segments; each is scored after a warm-up of the tokens before it, which are read but
+not counted. Where the segments fall depends on the policy alone, never on the batch size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from seqlab.core.types import Encoding, Surprisals
+
+SPELLING_NATS_PER_BYTE = 8 * float(np.log(2))  # an unknown token is charged 8 bits per UTF-8 byte
+PIECE = 128  # tokens fed at a time to a model that carries state: bounds the memory of the logits
+BATCH = 64  # segments scored side by side
+
+
+@dataclass(frozen=True)
+class ContextPolicy:
+    """How much a token's prediction may look back on."""
+
+    segment: int  # tokens scored in one go
+    warmup: int  # tokens read before them
+
+    def __str__(self) -> str:
+        return (
+            f"segments of {self.segment} tokens, each read after the {self.warmup} tokens before it; "
+            "the first token of the text follows the begin id"
+        )
+
+
+def policy_for(model: Any) -> ContextPolicy:
+    """A window of the model's own context, half of it warm-up; without one, 1,024 tokens after 256."""
+    context = getattr(model, "context", None)
+    if context is None:
+        return ContextPolicy(segment=1024, warmup=256)
+    return ContextPolicy(segment=context - context // 2, warmup=context // 2)
+
+
+def segment_starts(tokens: int, policy: ContextPolicy, most_tokens: int | None = None) -> NDArray[np.int64]:
+    """Where the segments start; with `most_tokens`, evenly spaced ones that hold about so many tokens."""
+    starts: NDArray[np.int64] = np.arange(0, tokens, policy.segment)
+    if most_tokens is None or tokens <= most_tokens:
+        return starts
+    wanted = max(1, most_tokens // policy.segment)
+    evenly: NDArray[np.int64] = starts[np.linspace(0, len(starts) - 1, wanted).round().astype(int)]
+    return evenly
+
+
+@torch.inference_mode()
+def nats_of_ids(
+    model: Any,
+    ids: NDArray[Any],
+    begin_id: int,
+    policy: ContextPolicy,
+    *,
+    batch: int = BATCH,
+    starts: NDArray[np.int64] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> NDArray[np.float64]:
+    """nats of the tokens in the segments (all of them by default), in the order of the text."""
+    was_training = model.training
+    model.eval()
+    try:
+        starts = segment_starts(len(ids), policy) if starts is None else starts
+        scored: list[NDArray[np.float64]] = []
+        for k in range(0, len(starts), batch):
+            scored.extend(_score_segments(model, ids, begin_id, policy, starts[k : k + batch]))
+            if progress:
+                progress(len(scored) / len(starts))
+        return np.concatenate([np.zeros(0), *scored])
+    finally:
+        model.train(was_training)
+
+
+def _score_segments(
+    model: Any, ids: NDArray[Any], begin_id: int, policy: ContextPolicy, starts: NDArray[np.int64]
+) -> list[NDArray[np.float64]]:
+    """Rows [start − warmup − 1, start + segment): the first id of a row is only read.
+
+    A row that would begin before the text begins with the begin id and is shorter; rows are padded on
+    the right, where nothing is counted.
+    """
+    first = np.maximum(starts - policy.warmup, 0)  # position of the first *target* in the row
+    last = np.minimum(starts + policy.segment, len(ids))
+    length = int((last - first).max())
+    rows = np.zeros((len(starts), length + 1), np.int64)
+    for row, a, b in zip(rows, first, last, strict=True):
+        row[0] = begin_id if a == 0 else ids[a - 1]
+        row[1 : 1 + b - a] = ids[a:b]
+    nats = _feed(model, torch.from_numpy(rows), in_pieces=not hasattr(model, "context"))
+    return [n[s - a : b - a] for n, s, a, b in zip(nats, starts, first, last, strict=True)]
+
+
+def _feed(model: Any, rows: torch.Tensor, in_pieces: bool) -> NDArray[np.float64]:
+    """nats (B, L) of rows (B, L+1), in pieces with state for models without a context of their own."""
+    inputs, targets = rows[:, :-1], rows[:, 1:]
+    state, parts = None, []
+    step = PIECE if in_pieces else max(1, inputs.shape[1])
+    for k in range(0, inputs.shape[1], step):
+        logits, state = model(inputs[:, k : k + step], state)
+        wanted = targets[:, k : k + step]
+        nats = F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none").view(wanted.shape)
+        parts.append(nats.double())
+    return torch.cat(parts, dim=1).numpy()
+
+
+class Scorer:
+    """A model with its tokenizer: anything that can score text."""
+
+    def __init__(self, model: Any, tokenizer: Any, policy: ContextPolicy | None = None) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        self.policy = policy or policy_for(model)
+
+    def score(self, text: str, *, batch: int = BATCH, progress: Callable[[float], None] | None = None) -> Surprisals:
+        encoding: Encoding = self.tokenizer.encode(text)
+        begin_id = self.tokenizer.begin_id
+        nats = nats_of_ids(self.model, encoding.ids, begin_id, self.policy, batch=batch, progress=progress)
+        return charge_spelling(nats, encoding)
+
+
+def charge_spelling(nats: NDArray[np.float64], encoding: Encoding) -> Surprisals:
+    """Unknown tokens pay for their class (already in `nats`) and for their spelling."""
+    spelled = (encoding.end - encoding.start) * encoding.unknown
+    return Surprisals(nats + SPELLING_NATS_PER_BYTE * spelled, encoding.start, encoding.end, encoding.unknown)

@@ -1,0 +1,85 @@
+"""Token by token: greedy, temperature, top-k and top-p (nucleus) sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seqlab.core.errors import UsageError
+from seqlab.core.types import LanguageModel
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How the next token is chosen from the logits; temperature 0 is greedy."""
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.temperature >= 0 and self.temperature < float("inf")):
+            raise UsageError(f"--temperature {self.temperature} must be a number of 0 (greedy) or more")
+        if self.top_k is not None and self.top_k < 1:
+            raise UsageError(f"--top-k {self.top_k} is too small; the least is 1")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UsageError(f"--top-p {self.top_p} must be greater than 0 and at most 1")
+
+    def __call__(self, logits: Tensor, generator: torch.Generator) -> int:
+        """The next token for logits (V,)."""
+        if self.temperature == 0:
+            return int(logits.argmax())
+        return int(torch.multinomial(self.probabilities(logits), 1, generator=generator))
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """softmax(logits / temperature), cut to the k likeliest and then to the nucleus of mass p.
+
+        The nucleus is the smallest set of likeliest tokens whose mass reaches p.
+        """
+        p = torch.softmax(logits.double() / self.temperature, dim=-1)
+        ranked, order = p.sort(descending=True, stable=True)
+        if self.top_k is not None:
+            ranked[self.top_k :] = 0
+        if self.top_p is not None:
+            ranked = ranked / ranked.sum()
+            ranked[ranked.cumsum(0) - ranked >= self.top_p] = 0
+        kept = torch.zeros_like(p).scatter(0, order, ranked)
+        return kept / kept.sum()
+
+
+@torch.inference_mode()
+def generate(
+    model: LanguageModel,
+    prompt: list[int],
+    tokens: int,
+    choice: Choice,
+    generator: torch.Generator,
+    *,
+    never: tuple[int, ...] = (),
+    cached: bool = True,
+) -> Iterator[int]:
+    """Yield `tokens` ids that continue the prompt (which starts with the begin id).
+
+    `cached=False` feeds everything anew for every token: slow, and the same tokens. Where a model's
+    positions end (`max_positions`), the last half of them is read anew, on both paths.
+    """
+    limit: int | None = getattr(model, "max_positions", None)
+    ids, start, state = list(prompt), 0, None
+    if limit is not None and len(ids) > limit:
+        start = len(ids) - limit // 2
+    unread = start  # ids from here on are not yet in the state
+    for _ in range(tokens):
+        if limit is not None and len(ids) - start > limit:
+            start = len(ids) - max(1, limit // 2)
+            unread, state = start, None
+        if not cached:
+            unread, state = start, None
+        logits, state = model(torch.tensor([ids[unread:]]), state)
+        unread = len(ids)
+        last = logits[0, -1].clone()
+        last[list(never)] = -torch.inf
+        ids.append(choice(last, generator))
+        yield ids[-1]

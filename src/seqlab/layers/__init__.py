@@ -1,0 +1,1 @@
+"""What has parameters: layers with state in and state out, batch first."""

@@ -1,0 +1,60 @@
+"""Where a token stands: sinusoidal and learned positions are added to the embedding, rotary ones turn q and k."""
+
+import torch
+from torch import Tensor, nn
+
+from seqlab.core.errors import UsageError
+
+
+def angles(positions: Tensor, width: int) -> Tensor:
+    """θ[p, i] = p / 10000^{2i/width}, 0 ≤ i < width/2.   positions (T,) -> (T, width/2), float64"""
+    i = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device)
+    return positions.to(torch.float64)[:, None] * 10000.0 ** (-i / width)
+
+
+class SinusoidalPosition(nn.Module):
+    """PE(p, 2i) = sin θ[p, i], PE(p, 2i+1) = cos θ[p, i]; defined for every position."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        if width % 2:
+            raise UsageError(f"sinusoidal positions need an even width, not {width}")
+        self.width = width
+
+    def forward(self, x: Tensor, start: int) -> Tensor:
+        """x (B, T, D) at positions start … start+T−1 -> x + PE."""
+        theta = angles(torch.arange(start, start + x.shape[1], device=x.device), self.width)
+        return x + torch.stack([theta.sin(), theta.cos()], dim=-1).flatten(-2).to(x.dtype)
+
+
+class LearnedPosition(nn.Module):
+    """One vector for each position below `context`; there is none beyond."""
+
+    def __init__(self, context: int, width: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(context, width) * 0.02)
+
+    def forward(self, x: Tensor, start: int) -> Tensor:
+        end, context = start + x.shape[1], self.table.shape[0]
+        if end > context:
+            raise UsageError(
+                f"position {end - 1} is beyond the {context} learned positions; feed at most {context} tokens"
+            )
+        return x + self.table[start:end]
+
+
+class RotaryPosition(nn.Module):
+    """Turns each pair (u_{2i}, u_{2i+1}) of a head by θ[p, i], so that q·k depends on p_q − p_k alone."""
+
+    def __init__(self, head_width: int) -> None:
+        super().__init__()
+        if head_width % 2:
+            raise UsageError(f"rotary positions need an even width per head, not {head_width}")
+        self.head_width = head_width
+
+    def forward(self, u: Tensor, start: int) -> Tensor:
+        """u (B, N, T, d) at positions start … start+T−1 -> the same, turned."""
+        theta = angles(torch.arange(start, start + u.shape[-2], device=u.device), self.head_width)
+        sin, cos = theta.sin().to(u.dtype), theta.cos().to(u.dtype)
+        even, odd = u[..., 0::2], u[..., 1::2]
+        return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)

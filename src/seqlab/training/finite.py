@@ -1,0 +1,45 @@
+"""When a loss is not finite: which layer was the first."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seqlab.core.state import State, tensors_of
+
+
+def all_finite(value: Any) -> bool:
+    try:
+        tensors = tensors_of(value)
+    except TypeError:
+        return True
+    return all(bool(torch.isfinite(t).all()) for t in tensors)
+
+
+def first_layer_not_finite(model: nn.Module, ids: Tensor, state: State) -> str | None:
+    """The name of the first innermost module, in order of execution, whose output is not finite."""
+    found: list[str] = []
+
+    def watch(name: str) -> Any:
+        def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
+            if not found and not all_finite(output):
+                found.append(name)
+
+        return hook
+
+    innermost = [(n, m) for n, m in model.named_modules() if n and not any(m.children())]
+    handles = [module.register_forward_hook(watch(name)) for name, module in innermost]
+    try:
+        with torch.no_grad():
+            model(ids, state)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else None
+
+
+def first_gradient_not_finite(model: nn.Module) -> str | None:
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
+            return name
+    return None

@@ -1,0 +1,1 @@
+"""Who puts the pieces together: settings in, run folder out."""

@@ -1,0 +1,316 @@
+"""One training from beginning to report, with the run folder as its only output."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+import seqlab
+from seqlab.core.reporting import Reporter
+from seqlab.core.seeding import seed_dropout
+from seqlab.core.settings import LMSettings, fitted
+from seqlab.core.units import human_count, parse_budget
+from seqlab.data.batching import StreamBatches, WindowBatches
+from seqlab.evaluation.surprisal import policy_for
+from seqlab.models.build import build_lm_from_settings
+from seqlab.training.checkpoint import (
+    load_optimiser,
+    load_tensors,
+    load_weights,
+    optimiser_tensors,
+    pack_state,
+    save_tensors,
+    unpack_state,
+    with_prefix,
+    without_prefix,
+)
+from seqlab.training.interruption import catch_interruption
+from seqlab.training.loop import Plan, Position, train
+from seqlab.training.optim import build_optimiser
+from seqlab.workflows.budget import StepCount, count_steps, make_plan, measure_step, validations_on_the_way
+from seqlab.workflows.measure import quick_validation, score_part
+from seqlab.workflows.prepared import Prepared
+from seqlab.workflows.report import write_report
+from seqlab.workflows.run import Run
+from seqlab.workflows.run_folder import Line, RunFolder
+
+SAVE_SECONDS = 30.0  # a crash costs at most this much work
+
+
+@dataclass
+class Job:
+    """One training: everything the loop's callbacks need, with the run folder as the only output."""
+
+    folder: RunFolder
+    settings: LMSettings
+    record: dict[str, Any]
+    prepared: Prepared
+    model: Any
+    optimiser: torch.optim.Optimizer
+    batches: StreamBatches | WindowBatches
+    plan: Plan
+    position: Position
+    reporter: Reporter
+    interrupted: Callable[[], bool] = lambda: False
+    outcome: str = ""
+
+    # ---- beginning and going on
+
+    @classmethod
+    def begin(
+        cls,
+        folder: RunFolder,
+        settings: LMSettings,
+        prepared: Prepared,
+        parent: Run | None,
+        flags: dict[str, Any],
+        reporter: Reporter,
+    ) -> Job:
+        seed_dropout(settings.training.seed)
+        model = build_lm_from_settings(settings, prepared.tokenizer.vocab_size)
+        if parent is not None:
+            model.load_state_dict(parent.model.state_dict())
+        batches, carry = _batches(settings, prepared, model)
+        settings, count = _fit_steps(settings, model, batches, carry)
+        plan = make_plan(settings.training, count.steps, carry=carry)
+        record = _record(settings, prepared, model, batches, count, flags, parent)
+        job = cls(
+            folder,
+            settings,
+            record,
+            prepared,
+            model,
+            _optimiser(model, settings),
+            batches,
+            plan,
+            Position(),
+            reporter,
+        )
+        folder.make()
+        folder.metrics_file.unlink(missing_ok=True)
+        prepared.tokenizer.save(folder.tokenizer_file)
+        job.save(job.position)
+        folder.write_settings(settings, record)  # last: a folder with settings.toml can be resumed
+        return job
+
+    @classmethod
+    def resume(
+        cls,
+        folder: RunFolder,
+        settings: LMSettings,
+        record: dict[str, Any],
+        prepared: Prepared,
+        longer: str | None,
+        reporter: Reporter,
+    ) -> Job:
+        model = build_lm_from_settings(settings, prepared.tokenizer.vocab_size)
+        batches, carry = _batches(settings, prepared, model)
+        optimiser = _optimiser(model, settings)
+        position = _load_checkpoint(folder, model, optimiser)
+        if longer is not None:
+            settings, record = _lengthen(settings, record, batches, longer, position, reporter)
+            position.misses = 0
+            folder.write_settings(settings, record)
+        plan = make_plan(settings.training, record["steps"], carry=carry)
+        folder.cut_metrics(position.step)
+        reporter.note(f"resuming at step {position.step:,} of {plan.steps:,}")
+        return cls(folder, settings, record, prepared, model, optimiser, batches, plan, position, reporter)
+
+    # ---- the loop and what follows
+
+    def run(self, reporter: Reporter) -> None:
+        self._describe(reporter)
+        self._begun = self._last_save = time.perf_counter()
+        self._tokens_before = self.position.tokens
+        with catch_interruption() as interrupted:
+            self.interrupted = interrupted
+            reporter.start("training", self.plan.steps, "steps")
+            self.outcome = train(self.model, self.optimiser, self.batches, self.plan, self.position, self)
+            reporter.finish()
+        if self.outcome == "interrupted":
+            reporter.warn(
+                f"interrupted at step {self.position.step:,} of {self.plan.steps:,}; everything is saved: "
+                f"go on with 'seqlab lm train --out {self.folder.path} --resume'"
+            )
+            return
+        self._measure()
+
+    def _describe(self, reporter: Reporter) -> None:
+        parts = self.prepared.parts
+        counts = " / ".join(f"{human_count(p.facts.tokens)}" for p in parts.values())
+        reporter.note(
+            f"{self.prepared.text.name}: {self.prepared.text.bytes:,} bytes, {self.settings.tokenizer.kind} tokens "
+            f"{counts} (train / validation / test), vocabulary {self.prepared.tokenizer.vocab_size:,}"
+        )
+        if self.prepared.overlap is not None:
+            reporter.note(self.prepared.overlap.sentence())
+        model = self.settings.model
+        reporter.note(
+            f"{model.kind} {model.size}: width {model.width}, depth {model.depth}, "
+            f"{human_count(self.record['parameters'])} parameters; {self.plan.steps:,} steps of "
+            f"{self.batches.tokens_per_step:,} tokens; {self.record['threads']} threads, "
+            f"seed {self.settings.training.seed}"
+        )
+
+    def _measure(self) -> None:
+        """Load the best weights, score the whole validation text and, once, the test text; write the report."""
+        if not self.folder.model_file.exists():  # never validated: the last weights are the best there are
+            self.keep_best(self.position)
+        weights, best = load_tensors(self.folder.model_file)
+        load_weights(self.model, weights, str(self.folder.model_file))
+        self.model.eval()
+        line: Line = {"final": True, "step": self.position.step, "outcome": self.outcome}
+        line |= {"best_step": best["step"], "tokens": self.position.tokens, "seconds": self.position.seconds}
+        line["context"] = str(policy_for(self.model))
+        for name in ("validation", "test"):
+            part = self.prepared.parts[name]
+            line[name] = (
+                score_part(self.model, part, self.prepared.tokenizer, self.reporter).as_json()
+                if part.facts.tokens
+                else None
+            )
+        self.folder.append_metrics(line)
+        write_report(self.finished_run, self.prepared.overlap, self.prepared.text)
+
+    @property
+    def finished_run(self) -> Run:
+        return Run(self.folder, self.settings, self.record, self.prepared.tokenizer, self.model.eval())
+
+    # ---- callbacks of the loop
+
+    def validate(self) -> float:
+        return quick_validation(self.model, self.prepared.parts["validation"], self.prepared.tokenizer.begin_id)
+
+    def keep_best(self, position: Position) -> None:
+        record = {"step": position.step, "validation_nats_per_token": position.record()["best"]}
+        save_tensors(self.folder.model_file, dict(self.model.state_dict()), record)
+
+    def log(self, position: Position, figures: dict[str, float]) -> None:
+        line = {
+            "step": position.step,
+            "tokens": position.tokens,
+            "seconds": round(position.seconds, 3),
+            **figures,
+        }
+        self.folder.append_metrics(line)
+        self.reporter.advance(position.step, figures | {"tokens": position.tokens, "seconds": position.seconds})
+        if "validation_nats_per_token" in figures:
+            self.save(position)
+
+    def after_step(self, position: Position) -> None:
+        self.reporter.advance(position.step)
+        if time.perf_counter() - self._last_save > SAVE_SECONDS:
+            self.save(position)
+
+    def save(self, position: Position) -> None:
+        shape, carried = pack_state(position.carried, "carried")
+        tensors = with_prefix("model/", dict(self.model.state_dict()))
+        tensors |= with_prefix("optimiser/", optimiser_tensors(self.model, self.optimiser))
+        tensors |= carried | {"random": torch.get_rng_state()}
+        save_tensors(self.folder.checkpoint_file, tensors, {"position": position.record(), "carried": shape})
+        self._last_save = time.perf_counter()
+
+
+def _batches(settings: LMSettings, prepared: Prepared, model: Any) -> tuple[StreamBatches | WindowBatches, bool]:
+    carry = bool(settings.training.carry) and getattr(model, "carries_state", False)
+    training = settings.training
+    make = StreamBatches if carry else WindowBatches
+    ids, begin_id = prepared.parts["train"].ids, prepared.tokenizer.begin_id
+    return make(ids, begin_id, fitted(training.batch), fitted(training.context), training.seed), carry
+
+
+def _optimiser(model: Any, settings: LMSettings) -> torch.optim.Optimizer:
+    training = settings.training
+    return build_optimiser(model, fitted(training.learning_rate), training.weight_decay)
+
+
+def _fit_steps(settings: LMSettings, model: Any, batches: Any, carry: bool) -> tuple[LMSettings, StepCount]:
+    """Turn the budget into steps, and decide how often to validate."""
+    training = settings.training
+    budget = parse_budget(training.budget)
+    trial = make_plan(dataclasses.replace(training, eval_every=1), 1, carry=carry)
+    count = count_steps(
+        budget,
+        batches,
+        lambda: measure_step(model, lambda m: _optimiser(m, settings), batches, trial, budget.seconds or 0.0),
+    )
+    every = training.eval_every or max(1, -(-count.steps // validations_on_the_way(budget)))
+    return dataclasses.replace(settings, training=dataclasses.replace(training, eval_every=every)), count
+
+
+def _record(
+    settings: LMSettings,
+    prepared: Prepared,
+    model: Any,
+    batches: Any,
+    count: StepCount,
+    flags: dict[str, Any],
+    parent: Run | None,
+) -> dict[str, Any]:
+    text = prepared.text
+    record = {
+        "asked": {k: v for k, v in flags.items() if v is not None},
+        "steps": count.steps,
+        "threads": torch.get_num_threads(),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "batch": batches.batch,
+        "vocab_size": prepared.tokenizer.vocab_size,
+        "text_name": text.name,
+        "text_bytes": text.bytes,
+        "text_sha256": text.sha256,
+        "licence": text.licence,
+        "tokenizer_sha256": prepared.tokenizer.sha256,
+        "versions": versions(),
+    }
+    if count.seconds_per_step is not None:
+        record["seconds_per_step"] = count.seconds_per_step
+    if parent is not None:
+        record["from"] = {"run": str(parent.folder.resolve()), "step": parent.record["steps"]}
+    return record
+
+
+def versions() -> dict[str, str]:
+    return {
+        "seqlab": seqlab.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "machine": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def _load_checkpoint(folder: RunFolder, model: Any, optimiser: torch.optim.Optimizer) -> Position:
+    tensors, saved = load_tensors(folder.checkpoint_file)
+    load_weights(model, without_prefix("model/", tensors), str(folder.checkpoint_file))
+    load_optimiser(model, optimiser, without_prefix("optimiser/", tensors))
+    torch.set_rng_state(tensors["random"])
+    return Position.from_record(saved["position"], unpack_state(saved["carried"], tensors, "carried"))
+
+
+def _lengthen(
+    settings: LMSettings,
+    record: dict[str, Any],
+    batches: Any,
+    budget: str,
+    position: Position,
+    reporter: Reporter,
+) -> tuple[LMSettings, dict[str, Any]]:
+    """A longer budget: more steps, and a learning rate that falls later. Says so."""
+    old = make_plan(settings.training, record["steps"], carry=False)
+    count = count_steps(parse_budget(budget), batches, lambda: float(record["seconds_per_step"]))
+    training = dataclasses.replace(settings.training, budget=budget)
+    new = make_plan(training, count.steps, carry=False)
+    here = min(position.step, old.steps - 1)
+    reporter.note(
+        f"longer budget: {old.steps:,} → {new.steps:,} steps; the learning rate at step {position.step:,} changes "
+        f"from {old.schedule(here):.2g} to {new.schedule(position.step):.2g}; the result differs from a run given "
+        "the longer budget at once"
+    )
+    return dataclasses.replace(settings, training=training), record | {"steps": count.steps}

@@ -1,0 +1,205 @@
+"""Train a language model: start a run, or go on with one."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seqlab.core.errors import UsageError
+from seqlab.core.reporting import Reporter
+from seqlab.core.settings import LMSettings, dashed, fit_lm_settings, flags_of, from_table, with_flags
+from seqlab.core.units import parse_budget
+from seqlab.data.cache import cache_folder
+from seqlab.data.sources import Text, open_text
+from seqlab.data.tokenizers import load_tokenizer
+from seqlab.workflows.corpora import download_progress
+from seqlab.workflows.job import Job
+from seqlab.workflows.prepared import Prepared
+from seqlab.workflows.run import Run, load
+from seqlab.workflows.run_folder import RunFolder, check_writable, free_run_name, read_toml
+
+CHECKED_APART = ("text", "budget")  # what `--resume` may say anew, after a check of its own
+
+
+def train_lm(
+    text: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    from_run: str | Path | None = None,
+    config: str | Path | None = None,
+    threads: int | None = None,
+    reporter: Reporter | None = None,
+    **flags: Any,
+) -> Run:
+    """Train a language model on a text and measure it; returns the run, whose folder holds everything.
+
+    `flags` are the settings of the command line with underscores: model="gru", budget="5m", …
+    """
+    reporter = reporter or Reporter()
+    if text is not None:
+        flags["text"] = str(text)
+    with deterministic(threads, resume=resume, out=out):
+        if resume:
+            job = _resumed(out, flags, from_run, config, reporter)
+        else:
+            job = _started(out, flags, from_run, config, reporter)
+        if job is not None:
+            job.run(reporter)
+            return job.finished_run
+        assert out is not None
+        return load(out)
+
+
+@contextlib.contextmanager
+def deterministic(threads: int | None, *, resume: bool, out: str | Path | None) -> Iterator[None]:
+    """Deterministic kernels on a known number of threads; what was set before is set again afterwards."""
+    if threads is not None and threads < 1:
+        raise UsageError(f"--threads {threads} is too small; the least is 1")
+    former_threads, former_mode = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    recorded = _recorded_threads(out) if resume else None
+    if recorded is not None and threads not in (None, recorded):
+        raise UsageError(f"--threads {threads} conflicts with the run's {recorded}; leave it out to resume exactly")
+    torch.set_num_threads(recorded or threads or former_threads)
+    torch.use_deterministic_algorithms(True)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(former_threads)
+        torch.use_deterministic_algorithms(former_mode)
+        torch.set_flush_denormal(False)
+
+
+def _recorded_threads(out: str | Path | None) -> int | None:
+    folder = RunFolder(out or "")
+    if out is None or not folder.has_run():
+        return None
+    threads: int = folder.read_settings()[1]["threads"]
+    return threads
+
+
+# --------------------------------------------------------------------------- a new run
+
+
+def _started(out: str | Path | None, flags: dict[str, Any], from_run: Any, config: Any, reporter: Reporter) -> Job:
+    base = from_table(read_toml(Path(config)), str(config)) if config else LMSettings()
+    parent = load(from_run) if from_run else None
+    if parent is not None:
+        _refuse_other_model(flags, parent)
+        base = dataclasses.replace(base, model=parent.settings.model, tokenizer=parent.settings.tokenizer)
+        base = dataclasses.replace(
+            base, training=dataclasses.replace(base.training, context=parent.settings.training.context)
+        )
+    settings = fit_lm_settings(with_flags(base, flags))
+    if not settings.data.text:
+        raise UsageError("no text is named; for example: seqlab lm train my.txt")
+    folder = _new_folder(out, settings)
+    text = open_text(settings.data.text, settings.data.encoding, progress=download_progress(reporter))
+    settings = _with_place(settings, text)
+    prepared = Prepared.of(text, settings, parent.tokenizer if parent else None, reporter)
+    return Job.begin(folder, settings, prepared, parent, flags, reporter)
+
+
+def _new_folder(out: str | Path | None, settings: LMSettings) -> RunFolder:
+    if out is None:
+        stem = Path(settings.data.text).name.split(".")[0] or "text"
+        stem = "stdin" if settings.data.text == "-" else stem
+        out = free_run_name(Path("runs"), f"{stem}-{settings.model.kind}")
+    folder = RunFolder(out)
+    if not folder.is_free():
+        raise UsageError(f"{folder.path} exists already; go on with --resume or choose another --out")
+    check_writable(folder.path)
+    return folder
+
+
+def _with_place(settings: LMSettings, text: Text) -> LMSettings:
+    """Name files by their full path, so that the run can be resumed from anywhere."""
+    named = settings.data.text
+    place = str(Path(named).resolve()) if named != "-" and Path(named).exists() else named
+    return dataclasses.replace(settings, data=dataclasses.replace(settings.data, text=place))
+
+
+def _refuse_other_model(flags: dict[str, Any], parent: Run) -> None:
+    """`--from` goes on with the parent's model and tokenizer; only what it does not fix may be said."""
+    for name, (group, f) in flags_of(LMSettings).items():
+        fixed = group in ("model", "tokenizer") and f.name != "dropout"
+        fixed = fixed or (f.name == "context" and hasattr(parent.model, "context"))
+        if fixed and name in flags:
+            have = getattr(getattr(parent.settings, group), f.name)
+            if flags[name] != have:
+                raise UsageError(
+                    f"--{dashed(name)} {flags[name]} conflicts with --from {parent.folder}, "
+                    f"which has {have}; leave it out"
+                )
+
+
+# --------------------------------------------------------------------------- an old run
+
+
+def _resumed(
+    out: str | Path | None, flags: dict[str, Any], from_run: Any, config: Any, reporter: Reporter
+) -> Job | None:
+    """The job to go on with, or None if the run has finished."""
+    if out is None:
+        raise UsageError("--resume needs the run's folder: --out runs/…")
+    folder = RunFolder(out)
+    if not folder.has_run() and folder.is_free() and flags.get("text"):
+        reporter.note(f"{folder.path} holds no run yet: starting it")
+        return _started(out, flags, from_run, config, reporter)
+    settings, record = folder.read_settings()
+    if config or from_run:
+        raise UsageError("--resume reads its settings from the folder; leave out --config and --from")
+    _refuse_conflicts(flags, settings, folder)
+    text = _same_text(flags.get("text"), settings, record)
+    longer = _longer_budget(flags.get("budget"), settings)
+    if folder.final() is not None and not longer:
+        reporter.note(f"{folder.path} has finished; a longer --budget would go on")
+        return None
+    prepared = Prepared.of(text, settings, load_tokenizer(folder.tokenizer_file), reporter)
+    return Job.resume(folder, settings, record, prepared, longer, reporter)
+
+
+def _refuse_conflicts(flags: dict[str, Any], settings: LMSettings, folder: RunFolder) -> None:
+    known = flags_of(LMSettings)
+    with_flags(settings, flags)  # refuses unknown names
+    for name, value in flags.items():
+        group, f = known[name]
+        have = getattr(getattr(settings, group), f.name)
+        if name not in CHECKED_APART and value != have:
+            raise UsageError(
+                f"--{dashed(name)} {value} conflicts with {have} in {folder.settings_file}; leave it out to resume, "
+                "or start another run with another --out"
+            )
+
+
+def _same_text(named: str | None, settings: LMSettings, record: dict[str, Any]) -> Text:
+    source = named or settings.data.text
+    spooled = cache_folder() / "texts" / f"{record['text_sha256']}.txt"
+    if source == "-" and spooled.exists():
+        source = str(spooled)
+    text = open_text(source, "utf-8" if source == str(spooled) else settings.data.encoding)
+    if text.sha256 != record["text_sha256"]:
+        raise UsageError(
+            f"{source} is not the text this run was trained on (its checksum differs); restore it, "
+            "or go on from the weights with --from"
+        )
+    return text
+
+
+def _longer_budget(wanted: str | None, settings: LMSettings) -> str | None:
+    """The new budget if it is longer than the run's; a shorter one or another unit is refused."""
+    have = settings.training.budget
+    if wanted is None or parse_budget(wanted) == parse_budget(have):
+        return None
+    new, old = parse_budget(wanted), parse_budget(have)
+    if new.unit != old.unit or new.amount < old.amount:
+        raise UsageError(
+            f"--budget {wanted} conflicts with the run's {have}; a resumed run takes a longer one of its unit"
+        )
+    return wanted

@@ -1,0 +1,102 @@
+"""What a person looks at after a run: loss.png, samples.txt and a self-contained report.html."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from seqlab.core.files import write_bytes, write_text
+from seqlab.core.settings import flags_of, to_table
+from seqlab.core.units import human_count, human_seconds
+from seqlab.data.overlap import Overlap
+from seqlab.data.sources import Text
+from seqlab.workflows.plots import loss_curve
+from seqlab.workflows.run import Run
+from seqlab.workflows.run_folder import Line
+
+SAMPLE_TOKENS = 300
+SAMPLES: tuple[tuple[str, dict[str, float]], ...] = (
+    ("temperature 0.8, top-p 0.95", {"temperature": 0.8, "top_p": 0.95}),
+    ("temperature 1.0 (the model's own distribution)", {"temperature": 1.0}),
+    ("greedy", {"temperature": 0.0}),
+)
+FIGURES: tuple[tuple[str, str, str], ...] = (
+    ("tokens", "tokens scored", ",d"),
+    ("unknown_rate", "unknown tokens", ".3%"),
+    ("nats_per_token", "nats per token", ".4f"),
+    ("perplexity_per_token", "perplexity per token", ".2f"),
+    ("perplexity_per_word", "perplexity per word", ".1f"),
+    ("perplexity_per_character", "perplexity per character", ".3f"),
+    ("nats_per_character", "nats per character", ".4f"),
+    ("bits_per_character", "bits per character", ".4f"),
+    ("bits_per_byte", "bits per byte", ".4f"),
+)
+
+
+def write_report(run: Run, overlap: Overlap | None, text: Text) -> None:
+    """Write all three; every figure comes from the run folder's own lines."""
+    lines = run.files.read_metrics()
+    final = lines[-1]
+    title = f"{run.settings.model.kind} on {text.name}"
+    picture = loss_curve(lines[:-1], title)
+    samples = [(name, _sample(run, **how)) for name, how in SAMPLES]
+    write_bytes(run.files.loss_plot, picture)
+    write_text(run.files.samples_file, "\n\n".join(f"== {name} ==\n{sample}" for name, sample in samples) + "\n")
+    page = _page(run, final, title, picture, samples, overlap)
+    write_text(run.files.report_file, page)
+
+
+def _sample(run: Run, **how: Any) -> str:
+    return run.generate("", SAMPLE_TOKENS, seed=run.settings.training.seed, **how).strip()
+
+
+def figure_rows(final: Line) -> list[tuple[str, list[str]]]:
+    """(label, [validation, test]) with every figure written as a person reads it."""
+    parts = [final[name] for name in ("validation", "test") if final.get(name)]
+    return [
+        (label, ["–" if part[key] is None else format(part[key], form) for part in parts])
+        for key, label, form in FIGURES
+    ]
+
+
+def _page(
+    run: Run, final: Line, title: str, picture: bytes, samples: list[tuple[str, str]], overlap: Overlap | None
+) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(loader=PackageLoader("seqlab.workflows", "."), autoescape=True, undefined=StrictUndefined)
+    explained = {f.name: f.metadata["help"] for _, f in flags_of(type(run.settings)).values()}
+    return environment.get_template("report.html.j2").render(
+        title=title,
+        headline=_headline(run, final),
+        picture=base64.b64encode(picture).decode(),
+        parts=[name for name in ("validation", "test") if final.get(name)],
+        rows=figure_rows(final),
+        context=final["context"],
+        overlap=overlap.sentence() if overlap else "The whole text was trained on.",
+        samples=samples,
+        settings=to_table(run.settings),
+        explained=explained,
+        record=_flat(run.record),
+        run=str(run.folder),
+    )
+
+
+def _headline(run: Run, final: Line) -> list[tuple[str, str]]:
+    score = final["validation"]
+    return [
+        (f"{score['bits_per_byte']:.3f}", "bits per byte on validation text"),
+        (f"{score['perplexity_per_token']:.2f}", f"perplexity per {run.settings.tokenizer.kind} token"),
+        (human_count(run.record["parameters"]), "parameters"),
+        (human_seconds(final["seconds"]), f"training, {final['step']:,} steps ({final['outcome']})"),
+    ]
+
+
+def _flat(record: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for name, value in record.items():
+        if isinstance(value, dict):
+            rows += _flat(value, f"{prefix}{name}.")
+        else:
+            rows.append((prefix + name, str(value)))
+    return rows

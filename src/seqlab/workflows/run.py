@@ -1,0 +1,104 @@
+"""A trained run: model, tokenizer, settings and figures, ready to generate and to score."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from seqlab.core.errors import UsageError
+from seqlab.core.seeding import torch_generator
+from seqlab.core.settings import LMSettings
+from seqlab.core.types import Surprisals
+from seqlab.data.tokenizers import Tokenizer, load_tokenizer
+from seqlab.evaluation.surprisal import Scorer
+from seqlab.generation.sampling import Choice, generate
+from seqlab.models.build import build_lm_from_settings
+from seqlab.training.checkpoint import load_tensors, load_weights
+from seqlab.workflows.run_folder import Line, RunFolder
+
+
+class Run:
+    """What a run folder holds. The model is in evaluation mode and has the best weights."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        settings: LMSettings,
+        record: dict[str, Any],
+        tokenizer: Tokenizer,
+        model: Any,
+    ):
+        self.folder = folder.path
+        self.settings, self.record, self.tokenizer, self.model = settings, record, tokenizer, model
+        self.files = folder
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @cached_property
+    def metrics(self) -> list[Line]:
+        return self.files.read_metrics()
+
+    @property
+    def final(self) -> Line | None:
+        return self.files.final()
+
+    @property
+    def scorer(self) -> Scorer:
+        return Scorer(self.model, self.tokenizer)
+
+    def score(self, text: str) -> Surprisals:
+        """−ln p of every token of the text, with byte spans."""
+        return self.scorer.score(text)
+
+    def generate(
+        self,
+        prompt: str = "",
+        tokens: int = 200,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 0,
+    ) -> str:
+        """The continuation of the prompt; temperature 0 is greedy."""
+        return b"".join(self.stream(prompt, tokens, temperature, top_k, top_p, seed)).decode("utf-8", "replace")
+
+    def stream(
+        self,
+        prompt: str = "",
+        tokens: int = 200,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 0,
+    ) -> Iterator[bytes]:
+        """The bytes of the continuation, token by token. The unknown class is never generated."""
+        if tokens < 0:
+            raise UsageError(f"--tokens {tokens} must not be negative")
+        read = [self.tokenizer.begin_id, *self.tokenizer.encode(prompt).ids.tolist()]
+        never = () if self.tokenizer.unknown_id is None else (self.tokenizer.unknown_id,)
+        chosen = generate(
+            self.model,
+            read,
+            tokens,
+            Choice(temperature, top_k, top_p),
+            torch_generator(seed, "sampling"),
+            never=never,
+        )
+        return self.tokenizer.token_stream(chosen, previous=read[-1])
+
+
+def load(folder: str | Path) -> Run:
+    """The run in a folder; every file that is read is checked first."""
+    files = RunFolder(folder)
+    settings, record = files.read_settings()
+    tokenizer = load_tokenizer(files.tokenizer_file)
+    if not files.model_file.exists():
+        raise UsageError(f"{folder} has no trained weights yet; go on with 'seqlab lm train --out {folder} --resume'")
+    model = build_lm_from_settings(settings, tokenizer.vocab_size)
+    weights, _ = load_tensors(files.model_file)
+    load_weights(model, weights, str(files.model_file))
+    return Run(files, settings, record, tokenizer, model.eval())

@@ -1,0 +1,74 @@
+"""The house: a room imports only what its row of the table names, also inside functions."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import seqlab
+
+ROOT = Path(seqlab.__file__).parent
+ALL_BELOW_WORKFLOWS = {"core", "ops", "data", "layers", "models", "training", "generation", "evaluation"}
+MAY_IMPORT = {
+    "core": set(),
+    "ops": {"core"},
+    "data": {"core"},
+    "layers": {"core", "ops"},
+    "models": {"core", "ops", "layers"},
+    "training": {"core", "ops", "models"},
+    "generation": {"core", "ops", "models"},
+    "evaluation": {"core", "ops", "data", "models", "generation"},
+    "workflows": ALL_BELOW_WORKFLOWS,
+    "cli": {"core", "workflows"},
+}
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def imported_modules(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def rooms_imported(source: str) -> set[str]:
+    paths = [module.split(".") for module in imported_modules(source)]
+    return {path[1] for path in paths if path[0] == "seqlab" and len(path) > 1 and (ROOT / path[1]).is_dir()}
+
+
+def test_every_room_has_a_row() -> None:
+    rooms = {path.name for path in ROOT.iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    assert rooms == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_follow_the_house(path: Path) -> None:
+    room = path.relative_to(ROOT).parts[0]
+    if room in MAY_IMPORT:
+        strangers = rooms_imported(path.read_text()) - MAY_IMPORT[room] - {room}
+        assert not strangers, f"{room} may not import {strangers}"
+
+
+def test_the_check_sees_imports_inside_functions() -> None:
+    assert rooms_imported("def f():\n    from seqlab.data import pieces\n") == {"data"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_nothing_below_the_command_line_prints_or_unpickles(path: Path) -> None:
+    room = path.relative_to(ROOT).parts[0]
+    tree = ast.parse(path.read_text())
+    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    assert not called & {"eval", "exec"}
+    assert room == "cli" or "print" not in called
+    modules = set(imported_modules(path.read_text()))
+    assert not modules & {"pickle", "marshal", "shelve", "joblib"}
+    attributes = {
+        f"{node.value.id}.{node.attr}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    assert not attributes & {"torch.load", "torch.save", "np.load", "np.save"}

@@ -1,0 +1,43 @@
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from seqlab.core.errors import SeqlabError
+from seqlab.core.files import atomic_write, make_folder, sha256_of, sha256_of_file, write_bytes
+
+
+def test_a_failure_while_writing_leaves_the_old_content(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_bytes(path, b"old")
+    with pytest.raises(RuntimeError), atomic_write(path) as file:
+        file.write(b"half of the new")
+        raise RuntimeError
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_full_disk_is_one_line_that_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_bytes(path, b"old")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SeqlabError, match=r"cannot write .*file: No space left on device; nothing .* is lost"):
+        write_bytes(path, b"new")
+    assert path.read_bytes() == b"old"
+
+
+def test_a_folder_below_a_file_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(SeqlabError, match="cannot write"):
+        make_folder(tmp_path / "file" / "below")
+
+
+def test_checksums_of_memory_and_disk_agree(tmp_path: Path) -> None:
+    content = os.urandom(3_000_000)
+    (tmp_path / "x").write_bytes(content)
+    assert sha256_of_file(tmp_path / "x") == sha256_of(content)

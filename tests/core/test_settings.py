@@ -1,0 +1,84 @@
+import dataclasses
+import tomllib
+
+import pytest
+import tomli_w
+
+from seqlab.core.errors import UsageError
+from seqlab.core.registry import MODELS
+from seqlab.core.settings import (
+    PRESETS,
+    SIZES,
+    LMSettings,
+    ModelSettings,
+    TrainingSettings,
+    fit_lm_settings,
+    flags_of,
+    from_table,
+    size_for_budget,
+    to_table,
+    with_flags,
+)
+
+
+def test_what_a_person_says_beats_the_preset() -> None:
+    fitted = fit_lm_settings(with_flags(LMSettings(), {"model": "gru", "width": 99, "budget": "10m"}))
+    assert fitted.model.width == 99
+    assert fitted.model.depth == PRESETS["gru"][fitted.model.size or ""]["depth"]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("size", SIZES)
+def test_every_preset_fills_what_training_needs(kind: str, size: str) -> None:
+    fitted = fit_lm_settings(LMSettings(model=ModelSettings(kind=kind, size=size)))
+    needed = (fitted.model.width, fitted.model.depth, fitted.training.batch, fitted.training.learning_rate)
+    assert None not in needed
+
+
+def test_longer_budgets_choose_sizes_that_are_not_smaller() -> None:
+    chosen = [SIZES.index(size_for_budget(b)) for b in ("20s", "60s", "2m", "10m", "1h")]
+    assert chosen == sorted(chosen)
+    assert chosen[0] < chosen[-1]
+
+
+def test_settings_survive_toml() -> None:
+    settings = fit_lm_settings(with_flags(LMSettings(), {"text": "a.txt", "model": "transformer", "tied": True}))
+    assert from_table(tomllib.loads(tomli_w.dumps(to_table(settings))), "file") == settings
+
+
+def test_unknown_and_mistyped_settings_name_the_nearest() -> None:
+    with pytest.raises(UsageError, match="did you mean 'dropout'"):
+        with_flags(LMSettings(), {"dropuot": 0.1})
+    with pytest.raises(UsageError, match=r"f: unknown setting 'model.witdh'; did you mean 'width'"):
+        from_table({"model": {"witdh": 3}}, "f")
+    with pytest.raises(UsageError, match=r"model.width is 'wide'; it must be of type int"):
+        from_table({"model": {"width": "wide"}}, "f")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"model": "lstmm"}, "did you mean 'lstm'"),
+        ({"tokenizer": "bpee"}, "did you mean 'bpe'"),
+        ({"width": 0}, "--width 0 is too small"),
+        ({"dropout": 1.5}, "--dropout 1.5 must lie between 0 and 1"),
+        ({"learning_rate": 0.0}, "--learning-rate 0.0 must be greater than 0"),
+        ({"learning_rate": float("nan")}, "--learning-rate nan must be greater than 0"),
+        ({"seed": -1}, "--seed -1 must not be negative"),
+        ({"decay": "cosin"}, "did you mean 'cosine'"),
+        ({"budget": "soon"}, "budget 'soon'"),
+        ({"split": "90/20"}, "split"),
+    ],
+)
+def test_values_out_of_range_are_refused(flags: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        fit_lm_settings(with_flags(LMSettings(), flags))
+
+
+def test_every_setting_has_help_and_a_flag_of_its_own() -> None:
+    flags = flags_of(LMSettings)
+    fields = sum(len(dataclasses.fields(getattr(LMSettings(), g.name))) for g in dataclasses.fields(LMSettings))
+    assert len(flags) == fields
+    assert all(f.metadata["help"] for _, f in flags.values())
+    assert "eval_every" in flags
+    assert isinstance(TrainingSettings().seed, int)

@@ -1,0 +1,43 @@
+import pytest
+
+from seqlab.core.errors import UsageError
+from seqlab.core.units import Budget, human_count, human_seconds, parse_budget, parse_split
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("60s", Budget(60, "seconds")),
+        ("5m", Budget(300, "seconds")),
+        ("1.5h", Budget(5400, "seconds")),
+        ("2000steps", Budget(2000, "steps")),
+        ("1 step", Budget(1, "steps")),
+        ("5Mtokens", Budget(5_000_000, "tokens")),
+        ("300k tokens", Budget(300_000, "tokens")),
+        ("3epochs", Budget(3, "epochs")),
+    ],
+)
+def test_budgets_people_write(text: str, budget: Budget) -> None:
+    assert parse_budget(text) == budget
+
+
+@pytest.mark.parametrize("text", ["", "60", "fast", "0s", "-5s", "5Ms", "nan s", "10 parsecs", "1e3s"])
+def test_what_is_no_budget_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(UsageError, match="60s, 5m, 1h"):
+        parse_budget(text)
+
+
+def test_splits() -> None:
+    assert parse_split("80/10/10") == (0.8, 0.1, 0.1)
+    assert parse_split("90/10") == (0.9, 0.1, 0.0)
+
+
+@pytest.mark.parametrize("text", ["90", "90/20", "0/100", "100/0", "a/b", "50/25/25/0", "110/-10"])
+def test_bad_splits_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="split"):
+        parse_split(text)
+
+
+def test_amounts_are_readable() -> None:
+    assert [human_seconds(s) for s in (0.84, 45.2, 185, 7800)] == ["0.8 s", "45 s", "3 min 05 s", "2 h 10 min"]
+    assert [human_count(n) for n in (950, 12_345, 4_050_000)] == ["950", "12.3 K", "4.05 M"]

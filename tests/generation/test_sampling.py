@@ -1,0 +1,104 @@
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqlab.core.errors import UsageError
+from seqlab.core.registry import MODELS
+from seqlab.generation.sampling import Choice, generate
+from seqlab.models import build_lm
+
+V = 13
+KINDS: list[tuple[str, dict[str, Any]]] = [
+    (kind, dict(width=16, depth=2)) for kind in sorted(MODELS) if kind != "transformer"
+] + [("transformer", dict(width=16, depth=2, heads=2, context=8, positions=p)) for p in ("rotary", "sinusoidal", "learned")]
+
+
+def written(lm: Any, prompt: list[int], choice: Choice, *, cached: bool, tokens: int = 40) -> list[int]:
+    return list(generate(lm, prompt, tokens, choice, torch.Generator().manual_seed(3), cached=cached))
+
+
+@pytest.mark.parametrize("choice", [Choice(0.0), Choice(1.3), Choice(0.9, top_k=4), Choice(1.0, top_p=0.8)], ids=str)
+@pytest.mark.parametrize(("kind", "sizes"), KINDS, ids=lambda x: x if isinstance(x, str) else x.get("positions", ""))
+@pytest.mark.parametrize("prompt", [[V], [V, 1, 2, 3], [V, *range(12)]], ids=len)
+def test_cached_decoding_equals_uncached_token_for_token(
+    kind: str, sizes: dict[str, Any], choice: Choice, prompt: list[int]
+) -> None:
+    lm = build_lm(kind, vocab_size=V, **sizes).double().eval()
+    for p in lm.parameters():
+        torch.nn.init.normal_(p, std=0.4, generator=torch.Generator().manual_seed(p.numel()))
+    cached, uncached = (written(lm, prompt, choice, cached=c) for c in (True, False))
+    assert cached == uncached
+    assert len(cached) == 40
+    assert len(set(cached)) > 1 or choice.temperature == 0
+
+
+def reference_probabilities(logits: list[float], temperature: float, k: int | None, p: float | None) -> list[float]:
+    """By hand: rank, keep the k likeliest, then the shortest prefix whose mass reaches p."""
+    weights = torch.tensor(logits, dtype=torch.float64).div(temperature).softmax(0).tolist()
+    ranked = sorted(range(len(weights)), key=lambda i: -weights[i])[: k or len(weights)]
+    mass = sum(weights[i] for i in ranked)
+    kept, reached = [], 0.0
+    for i in ranked:
+        if p is not None and reached >= p:
+            break
+        kept.append(i)
+        reached += weights[i] / mass
+    total = sum(weights[i] for i in kept)
+    return [weights[i] / total if i in kept else 0.0 for i in range(len(weights))]
+
+
+@given(
+    logits=st.lists(st.floats(-8, 8), min_size=1, max_size=9, unique=True),
+    temperature=st.floats(0.2, 3),
+    k=st.none() | st.integers(1, 9),
+    p=st.none() | st.floats(0.05, 0.99),
+)
+def test_probabilities_are_those_of_the_definition(
+    logits: list[float], temperature: float, k: int | None, p: float | None
+) -> None:
+    mine = Choice(temperature, k, p).probabilities(torch.tensor(logits, dtype=torch.float64))
+    assert mine.sum().item() == pytest.approx(1)
+    assert mine.tolist() == pytest.approx(reference_probabilities(logits, temperature, k, p), abs=1e-9)
+
+
+def test_greedy_takes_the_likeliest_and_top_k_one_is_greedy() -> None:
+    logits, generator = torch.tensor([0.1, 2.0, -1.0]), torch.Generator()
+    assert Choice(0.0)(logits, generator) == 1
+    assert all(Choice(5.0, top_k=1)(logits, generator) == 1 for _ in range(20))
+
+
+def test_frequencies_follow_the_probabilities() -> None:
+    logits, generator = torch.tensor([0.0, 1.0, 2.0]), torch.Generator().manual_seed(0)
+    draws = torch.tensor([Choice(1.0)(logits, generator) for _ in range(4000)])
+    frequencies = torch.bincount(draws, minlength=3) / 4000
+    assert torch.allclose(frequencies, logits.softmax(0), atol=0.03)
+
+
+def test_forbidden_tokens_are_never_written() -> None:
+    lm = build_lm("gru", vocab_size=4, width=8, depth=1).eval()
+    tokens = list(generate(lm, [4], 200, Choice(2.0), torch.Generator().manual_seed(0), never=(0, 2)))
+    assert set(tokens) == {1, 3}
+
+
+def test_the_seed_decides() -> None:
+    lm = build_lm("gru", vocab_size=30, width=8, depth=1).eval()
+    one, two, other = (list(generate(lm, [30], 30, Choice(), torch.Generator().manual_seed(s))) for s in (1, 1, 2))
+    assert one == two != other
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (dict(temperature=-1.0), "--temperature -1.0"),
+        (dict(temperature=float("nan")), "--temperature nan"),
+        (dict(top_k=0), "--top-k 0"),
+        (dict(top_p=0.0), "--top-p 0.0"),
+        (dict(top_p=1.5), "--top-p 1.5"),
+    ],
+)
+def test_values_out_of_range_are_refused(how: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Choice(**how)

@@ -1,0 +1,161 @@
+"""The models against plain loops written from the equations, values and gradients, in float64."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqlab.core.errors import UsageError
+from seqlab.layers.attention import CausalSelfAttention
+from seqlab.layers.positions import LearnedPosition, RotaryPosition, SinusoidalPosition, angles
+from seqlab.layers.recurrent import GRU, LSTM, RNN
+from seqlab.ops.attention import banded_attention, banded_causal_mask
+
+
+def reference_rnn(w: dict[str, Tensor], x: Tensor, h: Tensor) -> Tensor:
+    return torch.tanh(x @ w["weight_ih_l0"].T + h @ w["weight_hh_l0"].T + w["bias_ih_l0"] + w["bias_hh_l0"])
+
+
+def reference_gru(w: dict[str, Tensor], x: Tensor, h: Tensor) -> Tensor:
+    """design.md's form: z = 1 overwrites; torch stores the gate negated."""
+    (wr, wz, wn), (ur, uz, un) = w["weight_ih_l0"].chunk(3), w["weight_hh_l0"].chunk(3)
+    (br, bz, bn), (cr, cz, cn) = w["bias_ih_l0"].chunk(3), w["bias_hh_l0"].chunk(3)
+    r = torch.sigmoid(x @ wr.T + br + h @ ur.T + cr)
+    z = torch.sigmoid(-(x @ wz.T + bz + h @ uz.T + cz))
+    candidate = torch.tanh(x @ wn.T + bn + r * (h @ un.T + cn))
+    return (1 - z) * h + z * candidate
+
+
+def reference_lstm(w: dict[str, Tensor], x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    gates = x @ w["weight_ih_l0"].T + w["bias_ih_l0"] + h @ w["weight_hh_l0"].T + w["bias_hh_l0"]
+    i, f, g, o = gates.chunk(4, dim=1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def run_reference(layer: Any, x: Tensor) -> Tensor:
+    w = dict(layer.kernel.named_parameters())
+    h = c = x.new_zeros(x.shape[0], layer.kernel.hidden_size)
+    outputs = []
+    for t in range(x.shape[1]):
+        if isinstance(layer, LSTM):
+            h, c = reference_lstm(w, x[:, t], h, c)
+        else:
+            h = (reference_gru if isinstance(layer, GRU) else reference_rnn)(w, x[:, t], h)
+        outputs.append(h)
+    return torch.stack(outputs, 1)
+
+
+def gradients(layer: Any, y: Tensor, x: Tensor) -> list[Tensor]:
+    weights = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
+    return list(torch.autograd.grad((y * weights).sum(), [x, *layer.parameters()]))
+
+
+@pytest.mark.parametrize("layer_type", [RNN, GRU, LSTM])
+@pytest.mark.parametrize("shape", [(1, 1, 3, 4), (2, 7, 3, 5), (4, 11, 6, 2)])
+def test_recurrent_layers_follow_their_equations(layer_type: Any, shape: tuple[int, int, int, int]) -> None:
+    B, T, D, H = shape
+    layer = layer_type(D, H).double()
+    for p in layer.parameters():
+        torch.nn.init.normal_(p, std=0.5)
+    x = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
+    y, _ = layer(x)
+    expected = run_reference(layer, x)
+    assert torch.allclose(y, expected, rtol=0, atol=1e-11)
+    for mine, theirs in zip(gradients(layer, y, x), gradients(layer, expected, x), strict=True):
+        assert torch.allclose(mine, theirs, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("layer_type", [RNN, GRU, LSTM])
+def test_recurrent_matrices_start_orthogonal(layer_type: Any) -> None:
+    layer = layer_type(5, 8, 2).double()
+    for layer_index in (0, 1):
+        for gate in getattr(layer.kernel, f"weight_hh_l{layer_index}").chunk(layer.gates):
+            assert torch.allclose(gate @ gate.T, torch.eye(8, dtype=torch.float64), atol=1e-6)
+
+
+def test_the_forget_gate_starts_open_once() -> None:
+    kernel = LSTM(3, 4).kernel
+    total = kernel.bias_ih_l0 + kernel.bias_hh_l0
+    assert torch.equal(total[4:8], torch.ones(4))
+    assert total.sum() == 4
+
+
+def plain_attention(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
+    """One query at a time, one sum at a time."""
+    B, N, T, d = q.shape
+    S = k.shape[2]
+    out = torch.zeros_like(q)
+    for t in range(T):
+        p = S - T + t
+        visible = list(range(max(0, p - window + 1), p + 1))
+        scores = torch.stack([(q[:, :, t] * k[:, :, j]).sum(-1) / math.sqrt(d) for j in visible], -1)
+        weights = scores.softmax(-1)
+        out[:, :, t] = sum(weights[..., n, None] * v[:, :, j] for n, j in enumerate(visible))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "window"), [(1, 1, 1), (5, 5, 8), (5, 5, 5), (9, 9, 4), (3, 9, 4), (1, 6, 9), (2, 6, 9), (4, 7, 1)]
+)
+def test_banded_attention_is_the_plain_sum(queries: int, keys: int, window: int) -> None:
+    q = torch.randn(2, 3, queries, 4, dtype=torch.float64, requires_grad=True)
+    k = torch.randn(2, 3, keys, 4, dtype=torch.float64, requires_grad=True)
+    v = torch.randn(2, 3, keys, 4, dtype=torch.float64, requires_grad=True)
+    fast, plain = banded_attention(q, k, v, window), plain_attention(q, k, v, window)
+    assert torch.allclose(fast, plain, rtol=0, atol=1e-12)
+    weights = torch.linspace(-1, 1, fast.numel(), dtype=torch.float64).view_as(fast)
+    for mine, theirs in zip(
+        torch.autograd.grad((fast * weights).sum(), (q, k, v)),
+        torch.autograd.grad((plain * weights).sum(), (q, k, v)),
+        strict=True,
+    ):
+        assert torch.allclose(mine, theirs, rtol=0, atol=1e-11)
+
+
+def test_the_mask_says_who_may_be_attended_to() -> None:
+    assert banded_causal_mask(2, 4, 2).tolist() == [[False, True, True, False], [False, False, True, True]]
+
+
+def test_attention_agrees_with_torch_multi_head_attention() -> None:
+    mine = CausalSelfAttention(12, 3, window=99).double()
+    theirs = torch.nn.MultiheadAttention(12, 3, batch_first=True).double()
+    theirs.in_proj_weight.data, theirs.in_proj_bias.data = mine.project_in.weight.data, mine.project_in.bias.data
+    theirs.out_proj.weight.data, theirs.out_proj.bias.data = mine.project_out.weight.data, mine.project_out.bias.data
+    x = torch.randn(2, 7, 12, dtype=torch.float64)
+    hidden = ~torch.ones(7, 7, dtype=torch.bool).tril()  # torch's convention: True is *not* attended to
+    expected, _ = theirs(x, x, x, attn_mask=hidden, need_weights=False)
+    assert torch.allclose(mine(x)[0], expected, rtol=0, atol=1e-12)
+
+
+def test_sinusoidal_positions_follow_the_formula() -> None:
+    d = 6
+    added = SinusoidalPosition(d)(torch.zeros(1, 4, d, dtype=torch.float64), start=3)[0]
+    for row, p in enumerate(range(3, 7)):
+        for i in range(d // 2):
+            theta = p / 10000 ** (2 * i / d)
+            assert added[row, 2 * i].item() == pytest.approx(math.sin(theta), abs=1e-12)
+            assert added[row, 2 * i + 1].item() == pytest.approx(math.cos(theta), abs=1e-12)
+
+
+def test_rotary_products_depend_on_the_distance_alone() -> None:
+    rotary = RotaryPosition(8)
+    q, k = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64)
+    near = (rotary(q, 5) * rotary(k, 2)).sum()
+    far = (rotary(q, 1005) * rotary(k, 1002)).sum()
+    other = (rotary(q, 5) * rotary(k, 1)).sum()
+    assert torch.allclose(near, far, rtol=0, atol=1e-10)
+    assert not torch.allclose(near, other, atol=1e-3)
+    assert torch.allclose(rotary(q, 9).norm(), q.norm())
+    assert angles(torch.tensor([2]), 4).tolist()[0] == pytest.approx([2, 0.02])
+
+
+def test_learned_positions_end_in_one_line() -> None:
+    with pytest.raises(UsageError, match="position 4 is beyond the 4 learned positions"):
+        LearnedPosition(4, 6)(torch.zeros(1, 2, 6), start=3)
+    with pytest.raises(UsageError, match="even width, not 5"):
+        SinusoidalPosition(5)
+    with pytest.raises(UsageError, match="even width per head, not 3"):
+        RotaryPosition(3)
