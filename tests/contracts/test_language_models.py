@@ -107,9 +107,7 @@ def test_rows_of_a_batch_do_not_see_each_other(lm: Any) -> None:
     assert close(shuffled, logits[order])
     single, _ = lm(ids[2:3])
     assert close(single, logits[2:3])
-    for mine, theirs in zip(
-        tensors_of(seqlab.core.reorder(state, order)), tensors_of(shuffled_state), strict=True
-    ):
+    for mine, theirs in zip(tensors_of(seqlab.core.reorder(state, order)), tensors_of(shuffled_state), strict=True):
         assert close(mine, theirs)
 
 

@@ -393,6 +393,8 @@ def test_scan_marks_are_left_out() -> None:
         ("{{open and [[unclosed]] text", "open and unclosed text"),
         ("closed}} and ]] again", "closed and again"),
         ("x{{cite [[unclosed}} y", "x y"),
+        ("x[{||}[y", "xy"),
+        ("{|\n{|\n| inner\n|}\nouter\n|}\nafter", "after"),
         ("<math>x^2</math>formula <nowiki>plain</nowiki> __TOC__", "formula plain"),
     ],
 )

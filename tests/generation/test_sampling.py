@@ -13,7 +13,10 @@ from seqlab.models import build_lm
 V = 13
 KINDS: list[tuple[str, dict[str, Any]]] = [
     (kind, dict(width=16, depth=2)) for kind in sorted(MODELS) if kind != "transformer"
-] + [("transformer", dict(width=16, depth=2, heads=2, context=8, positions=p)) for p in ("rotary", "sinusoidal", "learned")]
+] + [
+    ("transformer", dict(width=16, depth=2, heads=2, context=8, positions=p))
+    for p in ("rotary", "sinusoidal", "learned")
+]
 
 
 def written(lm: Any, prompt: list[int], choice: Choice, *, cached: bool, tokens: int = 40) -> list[int]:

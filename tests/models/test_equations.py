@@ -98,7 +98,8 @@ def plain_attention(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("queries", "keys", "window"), [(1, 1, 1), (5, 5, 8), (5, 5, 5), (9, 9, 4), (3, 9, 4), (1, 6, 9), (2, 6, 9), (4, 7, 1)]
+    ("queries", "keys", "window"),
+    [(1, 1, 1), (5, 5, 8), (5, 5, 5), (9, 9, 4), (3, 9, 4), (1, 6, 9), (2, 6, 9), (4, 7, 1)],
 )
 def test_banded_attention_is_the_plain_sum(queries: int, keys: int, window: int) -> None:
     q = torch.randn(2, 3, queries, 4, dtype=torch.float64, requires_grad=True)

@@ -1,0 +1,119 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqlab.core.errors import DataError
+from seqlab.core.registry import TOKENIZERS, look_up
+from seqlab.data.batching import BEGIN_EVERY, StreamBatches, WindowBatches
+from seqlab.data.cache import cache_folder
+from seqlab.data.prepare import PARTS, pieces_of, prepare, split_bounds
+from seqlab.data.sources import open_text
+
+
+@pytest.mark.parametrize("kind", sorted(TOKENIZERS))
+def test_parts_are_contiguous_counted_and_mapped(kind: str, small_text: Path) -> None:
+    text = open_text(str(small_text))
+    bounds = split_bounds(text, (0.8, 0.1, 0.1))
+    tokenizer = look_up(TOKENIZERS, kind, "tokenizer").fit(pieces_of(text, bounds["train"]))
+    parts = prepare(text, tokenizer, bounds)
+    content = small_text.read_bytes()
+    assert bounds["train"][0] == 0
+    assert bounds["test"][1] == len(content)
+    for name in PARTS:
+        part, slice_ = parts[name], content[slice(*bounds[name])].decode()
+        encoding = tokenizer.encode(slice_)
+        assert np.array_equal(part.ids, encoding.ids)
+        assert isinstance(part.ids, np.memmap)
+        facts = part.facts
+        assert (facts.tokens, facts.bytes, facts.characters) == (len(encoding), len(slice_.encode()), len(slice_))
+        assert facts.words == len(slice_.split())
+        assert facts.unknown == encoding.unknown.sum()
+        assert facts.unknown_bytes == (encoding.end - encoding.start)[encoding.unknown].sum()
+
+
+@given(text=st.text("aé漢🙂", min_size=10, max_size=60), share=st.floats(0.05, 0.95))
+def test_cuts_fall_between_characters(tmp_path_factory: pytest.TempPathFactory, text: str, share: float) -> None:
+    path = tmp_path_factory.mktemp("t") / "t.txt"
+    path.write_text(text, encoding="utf-8")
+    bounds = split_bounds(open_text(str(path)), (share, 1 - share, 0.0))
+    joined = "".join(path.read_bytes()[slice(*bounds[name])].decode() for name in PARTS)
+    assert joined == text
+
+
+def test_a_damaged_cache_is_found_and_encoded_anew(small_text: Path) -> None:
+    text = open_text(str(small_text))
+    bounds = split_bounds(text, (0.9, 0.1, 0.0))
+    tokenizer = look_up(TOKENIZERS, "char", "tokenizer").fit(pieces_of(text, bounds["train"]))
+    before = np.array(prepare(text, tokenizer, bounds)["train"].ids)
+    for path in (cache_folder() / "ids").glob("*/train.ids"):
+        content = bytearray(path.read_bytes())
+        content[40] ^= 1
+        path.write_bytes(content)
+    assert np.array_equal(prepare(text, tokenizer, bounds)["train"].ids, before)
+    for path in (cache_folder() / "ids").glob("*/manifest.json"):
+        path.write_bytes(path.read_bytes()[:10])
+    assert np.array_equal(prepare(text, tokenizer, bounds)["train"].ids, before)
+
+
+IDS = np.arange(1000, dtype=np.uint32)
+BEGIN = 5000
+
+
+def test_streams_read_on_where_they_stopped() -> None:
+    batches = StreamBatches(IDS, BEGIN, batch=4, context=10, seed=0)
+    assert batches.steps_per_epoch == 25
+    for step in range(60):
+        batch, following = batches(step), batches(step + 1)
+        if not following.fresh:
+            assert np.array_equal(following.inputs[:, 0], batch.targets[:, -1])
+        kept = batch.inputs[:, 1:] if batch.fresh else batch.inputs
+        expected = (
+            batch.targets[:, :-1] if batch.fresh else np.concatenate([batch.inputs[:, :1], batch.targets[:, :-1]], 1)
+        )
+        assert np.array_equal(kept, expected)
+        assert (batch.inputs[:, 0] == BEGIN).all() == batch.fresh == (step % 25 == 0)
+
+
+def test_an_epoch_of_streams_covers_the_text() -> None:
+    batches = StreamBatches(IDS, BEGIN, batch=4, context=10, seed=0)
+    for epoch in (0, 1, 2):
+        seen = np.concatenate([batches(epoch * 25 + k).targets.numpy().ravel() for k in range(25)])
+        assert len(np.unique(seen)) == 1000
+    assert not np.array_equal(batches(0).targets, batches(25).targets)
+
+
+def test_an_epoch_of_windows_covers_the_text_in_another_order_each_time() -> None:
+    batches = WindowBatches(IDS, BEGIN, batch=3, context=9, seed=0)
+    per_epoch = batches.steps_per_epoch
+    assert per_epoch == 37
+    for epoch in (0, 1):
+        targets = np.concatenate([batches(epoch * per_epoch + k).targets.numpy() for k in range(per_epoch)])
+        assert len(np.unique(targets)) == targets.size == 999
+        assert (np.diff(targets, axis=1) == 1).all()
+    assert not np.array_equal(batches(0).targets, batches(per_epoch).targets)
+
+
+def test_some_windows_start_with_the_begin_id() -> None:
+    batch = WindowBatches(IDS, BEGIN, batch=20, context=9, seed=0)(0)
+    rows = (batch.inputs[:, 0] == BEGIN).nonzero().ravel().tolist()
+    assert rows == list(range(0, 20, BEGIN_EVERY))
+
+
+@pytest.mark.parametrize("make", [StreamBatches, WindowBatches])
+def test_a_batch_is_a_function_of_seed_and_step(make: type[StreamBatches]) -> None:
+    one, two = make(IDS, BEGIN, 4, 10, seed=3), make(IDS, BEGIN, 4, 10, seed=3)
+    two(70)
+    assert np.array_equal(one(40).inputs, two(40).inputs)
+    assert not np.array_equal(one(40).inputs, make(IDS, BEGIN, 4, 10, seed=4)(40).inputs)
+
+
+@pytest.mark.parametrize("make", [StreamBatches, WindowBatches])
+def test_short_texts_shrink_the_batch_and_too_short_ones_are_refused(make: type[StreamBatches]) -> None:
+    batches = make(IDS[:40], BEGIN, batch=64, context=10, seed=0)
+    assert 1 <= batches.batch <= 4
+    assert batches(5).inputs.shape == (batches.batch, 10)
+    with pytest.raises(DataError, match="10 tokens, fewer than one context of 10 and one more; .*smaller --context"):
+        make(IDS[:10], BEGIN, batch=2, context=10, seed=0)

@@ -1,0 +1,197 @@
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from seqlab.core.errors import NotFiniteError
+from seqlab.core.types import Batch
+from seqlab.models import build_lm
+from seqlab.training.loop import Plan, Position, sum_of_nats, train, training_step
+from seqlab.training.optim import build_optimiser, decayed
+from seqlab.training.schedules import Schedule
+
+V = 9
+
+
+def batches(step: int, batch: int = 4, context: int = 6) -> Batch:
+    block = torch.randint(0, V, (batch, context + 1), generator=torch.Generator().manual_seed(step))
+    return Batch(block[:, :-1], block[:, 1:], fresh=step % 5 == 0)
+
+
+def plan(steps: int = 10, **changes: Any) -> Plan:
+    values: dict[str, Any] = dict(
+        schedule=Schedule(1e-2, steps, 0.1, "cosine", 0.1), steps=steps, eval_every=2, log_every=1, patience=0, clip=1.0
+    )
+    return Plan(**(values | changes))
+
+
+class Recorder:
+    """Callbacks that remember what happened."""
+
+    def __init__(self, values: list[float] | None = None) -> None:
+        self.values, self.lines, self.kept, self.saved, self.stop_at = values or [], [], [], [], None
+
+    def validate(self) -> float:
+        return self.values.pop(0) if self.values else 1.0
+
+    def keep_best(self, position: Position) -> None:
+        self.kept.append(position.step)
+
+    def log(self, position: Position, figures: dict[str, float]) -> None:
+        self.lines.append({"step": position.step, **figures})
+
+    def after_step(self, position: Position) -> None:
+        pass
+
+    def save(self, position: Position) -> None:
+        self.saved.append(position.step)
+
+    def interrupted(self) -> bool:
+        return self.stop_at is not None and len(self.lines) >= self.stop_at
+
+
+def tiny(kind: str = "gru", **sizes: Any) -> Any:
+    return build_lm(kind, vocab_size=V, width=8, depth=1, **sizes).double()
+
+
+@pytest.mark.parametrize("carry", [False, True])
+@pytest.mark.parametrize("pieces", [2, 3, 4, 9])
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_accumulated_pieces_equal_the_whole_batch(kind: str, pieces: int, carry: bool) -> None:
+    whole, cut = tiny(kind), tiny(kind)
+    for model, accumulate in ((whole, 1), (cut, pieces)):
+        optimiser, position = build_optimiser(model, 1e-2, 0.01), Position()
+        for step in range(4):
+            training_step(model, optimiser, batches(step), plan(carry=carry, accumulate=accumulate), position, 1e-2)
+    for a, b in zip(whole.parameters(), cut.parameters(), strict=True):
+        assert torch.allclose(a, b, rtol=0, atol=1e-10)
+
+
+def test_a_step_is_the_textbook_step() -> None:
+    """Mean loss, clipping by global norm, decoupled decay, Adam with bias correction: written out by hand."""
+    model = tiny()
+    expected = {name: p.detach().clone() for name, p in model.named_parameters()}
+    batch, rate, decay, clip = batches(1), 0.02, 0.1, 0.05
+    logits, _ = model(batch.inputs)
+    grads = torch.autograd.grad(
+        F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten()), list(model.parameters())
+    )
+    norm = math.sqrt(sum(float(g.square().sum()) for g in grads))
+    for (name, p), g in zip(model.named_parameters(), grads, strict=True):
+        g = g * min(1.0, clip / (norm + 1e-6))
+        m, v = 0.1 * g / (1 - 0.9), 0.01 * g * g / (1 - 0.99)
+        shrunk = expected[name] * (1 - rate * decay) if decayed(name, p) else expected[name]
+        expected[name] = shrunk - rate * m / (v.sqrt() + 1e-8)
+    position = Position()
+    training_step(model, build_optimiser(model, rate, decay), batch, plan(clip=clip), position, rate)
+    for name, p in model.named_parameters():
+        assert torch.allclose(p, expected[name], rtol=0, atol=1e-9), name
+    assert position.gradient_norm == pytest.approx(norm)
+    assert norm > clip
+
+
+def test_only_matrices_decay() -> None:
+    named = dict(build_lm("transformer", vocab_size=V).named_parameters())
+    shrinking = {name for name, p in named.items() if decayed(name, p)}
+    assert "blocks.0.mlp.0.weight" in shrinking
+    assert not shrinking & {"embedding.weight", "norm.weight", "blocks.0.mlp.0.bias"}
+
+
+def test_carried_state_reaches_the_next_batch_and_fresh_batches_forget_it() -> None:
+    model, position = tiny(), Position()
+    optimiser = build_optimiser(model, 0.0, 0.0)
+    seen = []
+    model.register_forward_pre_hook(lambda _m, args: seen.append(args[1]))
+    for step in (5, 6, 7, 10):  # 5 and 10 are fresh
+        training_step(model, optimiser, batches(step), plan(carry=True), position, 0.0)
+    assert [state is None for state in seen] == [True, False, False, True]
+    _, expected = model(batches(5).inputs, None)
+    assert torch.equal(seen[1], expected)
+    assert not seen[1].requires_grad
+
+
+def test_losses_are_sums_over_counted_tokens() -> None:
+    logits, targets = torch.randn(2, 3, V), torch.randint(0, V, (2, 3))
+    by_hand = -sum(logits[b, t].log_softmax(0)[targets[b, t]] for b in range(2) for t in range(3))
+    assert torch.allclose(sum_of_nats(logits, targets), by_hand)
+
+
+def test_the_best_is_kept_and_patience_ends_the_run() -> None:
+    recorder = Recorder([3.0, 2.0, 2.5, 2.1, 2.2, 9.9])
+    model, p = tiny(), Position()
+    outcome = train(model, build_optimiser(model, 0.0, 0.0), batches, plan(40, patience=3), p, recorder)
+    assert outcome == "stopped early"
+    assert recorder.kept == [2, 4]
+    assert (p.step, p.best, p.best_step) == (10, 2.0, 4)
+    assert recorder.saved[-1] == 10
+
+
+def test_interruption_saves_where_it_stands() -> None:
+    recorder = Recorder()
+    recorder.stop_at = 3
+    model = tiny()
+    assert train(model, build_optimiser(model, 0.01, 0.0), batches, plan(), Position(), recorder) == "interrupted"
+    assert recorder.saved == [3]
+
+
+def test_training_on_a_pattern_learns_it() -> None:
+    model = tiny("lstm")
+    block = (torch.arange(4)[:, None] + torch.arange(13)) % V
+    pattern = Batch(block[:, :-1], block[:, 1:], fresh=True)
+    recorder = Recorder()
+    optimiser = build_optimiser(model, 0.03, 0.0)
+    train(
+        model,
+        optimiser,
+        lambda _: pattern,
+        plan(120, schedule=Schedule(0.03, 120, 0.1, "cosine", 0.1)),
+        Position(),
+        recorder,
+    )
+    assert recorder.lines[0]["train_nats_per_token"] > 1.5
+    assert recorder.lines[-1]["train_nats_per_token"] < 0.1
+
+
+def test_a_loss_that_is_not_finite_names_step_layer_and_remedy() -> None:
+    model = tiny()
+    with torch.no_grad():
+        model.recurrent.kernel.weight_ih_l0[0, 0] = torch.nan
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(
+        NotFiniteError, match=r"loss became nan at step 8; .*'recurrent\.kernel'; try a smaller --learning-rate"
+    ):
+        training_step(model, build_optimiser(model, 0.1, 0.0), batches(0), plan(), Position(step=7), 0.1)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor.nan_to_num(7.0), before[name].nan_to_num(7.0)), "no step was taken"
+
+
+def test_a_gradient_that_is_not_finite_stops_before_the_step() -> None:
+    model = tiny()
+    model.output.bias.register_hook(lambda g: g * torch.inf)
+    before = model.output.weight.detach().clone()
+    with pytest.raises(
+        NotFiniteError, match=r"gradient norm became .* at step 1; every activation is finite.*output\.bias"
+    ):
+        training_step(model, build_optimiser(model, 0.1, 0.0), batches(0), plan(), Position(), 0.1)
+    assert torch.equal(model.output.weight, before)
+
+
+def test_position_survives_json() -> None:
+    position = Position(step=3, tokens=5, seconds=1.5, nats=2.5, counted=4)
+    assert Position.from_record(position.record(), None) == position
+    assert position.record()["best"] is None
+
+
+@pytest.mark.parametrize("decay", ["cosine", "linear", "constant"])
+def test_the_learning_rate_rises_then_falls(decay: str) -> None:
+    schedule = Schedule(0.5, 100, 0.1, decay, 0.2)
+    rates = [schedule(step) for step in range(100)]
+    assert all(a < b for a, b in zip(rates[:10], rates[1:11], strict=True))
+    assert max(rates) == rates[10] == 0.5
+    assert all(a >= b for a, b in zip(rates[10:], rates[11:], strict=False))
+    assert schedule(100) == pytest.approx(0.5 if decay == "constant" else 0.1)
+    middle = {"cosine": 0.3, "linear": 0.3, "constant": 0.5}[decay]
+    assert schedule(55) == pytest.approx(middle)

@@ -1,0 +1,273 @@
+"""Exact resume: whatever kills a run, going on ends with the same bits."""
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import seqlab
+from seqlab.core.errors import DamageError, SeqlabError, UsageError
+from seqlab.core.registry import MODELS
+from seqlab.training.checkpoint import load_tensors
+from seqlab.workflows import job
+from seqlab.workflows.run_folder import RunFolder
+
+TIMES = {"seconds", "seconds_per_step"}
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """Everything of a run that is not a time: weights, checkpoint and figures."""
+    files = RunFolder(folder)
+    weights, best = load_tensors(files.model_file)
+    checkpoint, record = load_tensors(files.checkpoint_file)
+    record["position"].pop("seconds")
+    metrics = [{k: v for k, v in line.items() if k not in TIMES} for line in files.read_metrics()]
+    return {"weights": weights, "best": best, "checkpoint": checkpoint, "record": record, "metrics": metrics}
+
+
+def assert_identical(a: dict[str, Any], b: dict[str, Any]) -> None:
+    for part in ("weights", "checkpoint"):
+        assert a[part].keys() == b[part].keys()
+        for name in a[part]:
+            assert torch.equal(a[part][name], b[part][name]), f"{part}: {name}"
+    assert (a["best"], a["record"], a["metrics"]) == (b["best"], b["record"], b["metrics"])
+
+
+class Crash(BaseException):
+    """Stands for the process dying on the spot."""
+
+
+VARIANTS = [(kind, {}) for kind in sorted(MODELS)] + [
+    ("lstm", {"accumulate": 2, "depth": 2}),
+    ("gru", {"carry": False}),
+]
+
+
+@pytest.mark.parametrize(("kind", "more"), VARIANTS, ids=lambda x: x if isinstance(x, str) else "-".join(x))
+def test_a_crash_at_any_write_changes_nothing(
+    kind: str,
+    more: dict[str, Any],
+    small_text: Path,
+    tmp_path: Path,
+    tiny: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The run dies at its k-th replacement of a file, for every k in turn; each time it is resumed."""
+    settings = tiny | {"model": kind, "dropout": 0.2, "tokenizer": "char"} | more
+    seqlab.train_lm(small_text, out=tmp_path / "whole", **settings)
+    expected = outcome(tmp_path / "whole")
+    replace, budget = os.replace, itertools.count()
+
+    def dying_replace(source: Any, target: Any) -> None:
+        if Path(target).is_relative_to(tmp_path / "torn") and next(budget) == die_at:
+            raise Crash
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", dying_replace)
+    crashes = 0
+    for die_at in range(1, 40, 2):
+        budget = itertools.count()
+        try:
+            seqlab.train_lm(small_text, out=tmp_path / "torn", resume=True, **settings)
+        except Crash:
+            crashes += 1
+        else:
+            break
+    assert crashes >= 2
+    assert_identical(outcome(tmp_path / "torn"), expected)
+
+
+@pytest.mark.parametrize("kind", sorted(MODELS))
+def test_sigkill_at_any_moment_changes_nothing(kind: str, small_text: Path, tmp_path: Path) -> None:
+    """A real process, a real SIGKILL, at moments that differ from machine to machine."""
+    sizes = "--width 16 --depth 1 --batch 4 --context 8 --budget 400steps --eval-every 20 --threads 1 --dropout 0.1"
+    command = [sys.executable, "-m", "seqlab", "lm", "train", str(small_text), "--model", kind, *sizes.split()]
+    whole = subprocess.run([*command, "--out", str(tmp_path / "whole")], capture_output=True, text=True)
+    assert whole.returncode == 0, whole.stderr
+    torn, kills = tmp_path / "torn", 0
+    for wanted in (1, 5):  # metrics lines to wait for before the kill
+        process = subprocess.Popen(
+            [*command, "--out", str(torn), "--resume"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        before = _lines(torn)
+        while process.poll() is None and _lines(torn) < before + wanted:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        kills += process.wait() == -signal.SIGKILL
+    last = subprocess.run([*command, "--out", str(torn), "--resume"], capture_output=True, text=True)
+    assert last.returncode == 0, last.stderr
+    assert kills >= 1
+    assert_identical(outcome(torn), outcome(tmp_path / "whole"))
+
+
+def _lines(folder: Path) -> int:
+    metrics = folder / "metrics.jsonl"
+    return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_save_and_exit_cleanly(stop: signal.Signals, small_text: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "seqlab", "lm", "train", "--out", str(tmp_path / "run")]
+    sizes = "--width 16 --batch 4 --context 8 --budget 20000steps --eval-every 50 --threads 1 --patience 0"
+    process = subprocess.Popen([*command, str(small_text), *sizes.split()], stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and _lines(tmp_path / "run") < 1:
+        time.sleep(0.01)
+    process.send_signal(stop)
+    _, messages = process.communicate()
+    assert process.returncode == 0
+    assert "interrupted at step" in messages
+    assert "--resume" in messages
+    step = load_tensors(RunFolder(tmp_path / "run").checkpoint_file)[1]["position"]["step"]
+    assert f"step {step:,} of 20,000" in messages
+
+
+@pytest.fixture
+def half_done(small_text: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that died in the middle."""
+    folder = tmp_path / "half"
+    with monkeypatch.context() as patch:
+        patch.setattr(job.Job, "after_step", lambda self, position: _die(position.step == 7))
+        with pytest.raises(Crash):
+            seqlab.train_lm(small_text, out=folder, model="gru", **tiny)
+    return folder
+
+
+def _die(now: bool) -> None:
+    if now:
+        raise Crash
+
+
+def test_settings_come_from_the_folder(half_done: Path) -> None:
+    run = seqlab.train_lm(out=half_done, resume=True)
+    assert run.settings.model.kind == "gru"
+    assert run.final is not None
+    assert run.final["step"] == 12
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"width": 32}, r"--width 32 conflicts with 16 in .*settings.toml"),
+        ({"model": "lstm"}, "--model lstm conflicts with gru"),
+        ({"seed": 5}, "--seed 5 conflicts with 0"),
+        ({"learning_rate": 0.5}, "--learning-rate 0.5 conflicts"),
+        ({"threads": 2}, "--threads 2 conflicts with the run's 1"),
+        ({"budget": "6steps"}, "--budget 6steps conflicts with the run's 12steps"),
+        ({"budget": "60s"}, "--budget 60s conflicts"),
+        ({"witdh": 3}, "unknown setting 'witdh'; did you mean 'width'"),
+        ({"from_run": "x"}, "leave out --config and --from"),
+    ],
+)
+def test_conflicting_flags_are_refused(half_done: Path, flags: dict[str, Any], message: str) -> None:
+    before = outcome_bytes(half_done)
+    with pytest.raises(UsageError, match=message):
+        seqlab.train_lm(out=half_done, resume=True, **flags)
+    assert outcome_bytes(half_done) == before
+
+
+def outcome_bytes(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_changed_data_is_refused(half_done: Path, small_text: Path) -> None:
+    small_text.write_text(small_text.read_text() + "one word more")
+    with pytest.raises(UsageError, match="is not the text this run was trained on"):
+        seqlab.train_lm(out=half_done, resume=True)
+
+
+def test_a_longer_budget_goes_on_and_says_what_changes(half_done: Path) -> None:
+    from seqlab.core.reporting import Reporter
+
+    class Listener(Reporter):
+        lines: list[str] = []
+
+        def note(self, line: str) -> None:
+            self.lines.append(line)
+
+    seqlab.train_lm(out=half_done, resume=True)
+    run = seqlab.train_lm(out=half_done, resume=True, budget="20steps", reporter=Listener())
+    assert run.final is not None
+    assert run.final["step"] == 20
+    said = " ".join(Listener.lines)
+    assert "12 → 20 steps" in said
+    assert "the learning rate at step 12 changes from" in said
+    assert [line["step"] for line in run.metrics if line.get("final")] == [20]
+
+
+def test_a_finished_run_is_left_alone(half_done: Path) -> None:
+    seqlab.train_lm(out=half_done, resume=True)
+    before = outcome_bytes(half_done)
+    seqlab.train_lm(out=half_done, resume=True)
+    assert outcome_bytes(half_done) == before
+
+
+@pytest.mark.parametrize("name", ["settings.toml", "tokenizer.json", "checkpoints/last.safetensors", "metrics.jsonl"])
+@pytest.mark.parametrize("where", [0.3, 0.6, 0.97])
+def test_damage_is_named_and_nothing_is_loaded(half_done: Path, name: str, where: float) -> None:
+    path = half_done / name
+    content = bytearray(path.read_bytes())
+    position = int(where * len(content))
+    while chr(content[position]).isspace():
+        position += 1
+    content[position] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(SeqlabError, match=path.name):
+        seqlab.train_lm(out=half_done, resume=True)
+    assert path.read_bytes() == content
+
+
+def test_damaged_weights_are_not_loaded(half_done: Path) -> None:
+    seqlab.train_lm(out=half_done, resume=True)
+    path = half_done / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DamageError, match=r"model\.safetensors is damaged"):
+        seqlab.load(half_done)
+
+
+def test_a_torn_last_line_of_metrics_is_dropped(half_done: Path) -> None:
+    path = half_done / "metrics.jsonl"
+    whole = len(RunFolder(half_done).read_metrics())
+    with path.open("ab") as file:
+        file.write(b'{"step": 8, "tok')
+    assert len(RunFolder(half_done).read_metrics()) == whole
+    assert seqlab.train_lm(out=half_done, resume=True).final is not None
+
+
+def test_leftovers_of_a_crash_do_no_harm(
+    half_done: Path, small_text: Path, tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    (half_done / ".model.safetensors.123.partial").write_bytes(b"half")
+    (half_done / "checkpoints" / ".last.safetensors.123.partial").write_bytes(b"half")
+    seqlab.train_lm(out=half_done, resume=True)
+    seqlab.train_lm(small_text, out=tmp_path / "whole", model="gru", **tiny)
+    assert_identical(outcome(half_done), outcome(tmp_path / "whole"))
+
+
+def test_folders_of_another_kind_or_version_are_refused(half_done: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    for old, new, message in (
+        ('kind = "lm"', 'kind = "classifier"', "holds a run of kind 'classifier', not 'lm'"),
+        ("format = 1", "format = 99", "has format 99; this seqlab reads format 1"),
+    ):
+        shutil.copytree(half_done, other)
+        settings = other / "settings.toml"
+        settings.write_text(settings.read_text().replace(old, new))
+        with pytest.raises(UsageError, match=message):
+            seqlab.train_lm(out=other, resume=True)
+        with pytest.raises(UsageError, match=message):
+            seqlab.load(other)
+        shutil.rmtree(other)
+    with pytest.raises(UsageError, match="there is no run folder"):
+        seqlab.load(tmp_path / "nothing")
+    with pytest.raises(UsageError, match="it has no settings.toml"):
+        seqlab.load(tmp_path)
