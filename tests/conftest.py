@@ -26,10 +26,13 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         os.environ["SEQLAB_CACHE"] = former
 
 
+LEXICON = "the of and to in that it is was he for on are with as his they at be this from café naïve"
+
+
 def nonsense(words: int, seed: int = 0) -> str:
     """English-looking text with lines, paragraphs and a few characters beyond ASCII."""
     draw = random.Random(seed)
-    lexicon = ["the", "of", "and", "to", "in", "that", "it", "is", "was", "he", "for", "on", "are", "with", "as", "his", "they", "at", "be", "this", "from", "café", "naïve"]
+    lexicon = tuple(LEXICON.split())
     out = []
     for _ in range(words):
         out.append(draw.choice(lexicon) + draw.choice(["", "", "", ",", "."]))

@@ -38,7 +38,7 @@ def test_spans_partition_any_text(tokenizer: Tokenizer, text: str) -> None:
     assert (encoding.end > encoding.start).all()
     assert not size or (encoding.start[0] == 0 and encoding.end[-1] == size)
     assert len(encoding.ids) == len(encoding.start) == len(encoding.unknown)
-    assert not size == 0 or len(encoding) == 0
+    assert size != 0 or len(encoding) == 0
 
 
 @given(text=any_text)

@@ -85,8 +85,7 @@ def test_the_forget_gate_starts_open_once() -> None:
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
     """One query at a time, one sum at a time."""
-    B, N, T, d = q.shape
-    S = k.shape[2]
+    T, d, S = q.shape[2], q.shape[3], k.shape[2]
     out = torch.zeros_like(q)
     for t in range(T):
         p = S - T + t

@@ -1,4 +1,5 @@
 import copy
+import itertools
 import math
 from typing import Any
 
@@ -189,9 +190,9 @@ def test_position_survives_json() -> None:
 def test_the_learning_rate_rises_then_falls(decay: str) -> None:
     schedule = Schedule(0.5, 100, 0.1, decay, 0.2)
     rates = [schedule(step) for step in range(100)]
-    assert all(a < b for a, b in zip(rates[:10], rates[1:11], strict=True))
+    assert all(a < b for a, b in itertools.pairwise(rates[:11]))
     assert max(rates) == rates[10] == 0.5
-    assert all(a >= b for a, b in zip(rates[10:], rates[11:], strict=False))
+    assert all(a >= b for a, b in itertools.pairwise(rates[10:]))
     assert schedule(100) == pytest.approx(0.5 if decay == "constant" else 0.1)
     middle = {"cosine": 0.3, "linear": 0.3, "constant": 0.5}[decay]
     assert schedule(55) == pytest.approx(middle)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -73,7 +73,7 @@ def test_a_crash_at_any_write_changes_nothing(
 
     monkeypatch.setattr(os, "replace", dying_replace)
     crashes = 0
-    for die_at in range(1, 40, 2):
+    for die_at in range(1, 40, 2):  # noqa: B007 (read by dying_replace)
         budget = itertools.count()
         try:
             seqlab.train_lm(small_text, out=tmp_path / "torn", resume=True, **settings)
@@ -187,7 +187,7 @@ def test_a_longer_budget_goes_on_and_says_what_changes(half_done: Path) -> None:
     from seqlab.core.reporting import Reporter
 
     class Listener(Reporter):
-        lines: list[str] = []
+        lines: ClassVar[list[str]] = []
 
         def note(self, line: str) -> None:
             self.lines.append(line)

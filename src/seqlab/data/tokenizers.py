@@ -245,6 +245,7 @@ class BPETokenizer(Tokenizer):
     kind = "bpe"
     default_vocab_size = 512
     least_vocab_size = 257  # every byte, and one merge
+    longest_token = 16  # bytes; a text that repeats itself would else become a handful of enormous tokens
 
     def __init__(self, model: str) -> None:
         from tokenizers import Tokenizer as Library
@@ -268,7 +269,10 @@ class BPETokenizer(Tokenizer):
         library = Library(models.BPE())
         library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         trainer = trainers.BpeTrainer(
-            vocab_size=size, initial_alphabet=sorted(_letter_of_byte().values()), show_progress=False
+            vocab_size=size,
+            initial_alphabet=sorted(_letter_of_byte().values()),
+            max_token_length=cls.longest_token,
+            show_progress=False,
         )
         library.train_from_iterator(pieces, trainer)
         return cls(library.to_str())
