@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import examples.own_model  # noqa: F401 (registers itself)
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,8 @@ from seqlab.core.state import detach, tensors_of
 from seqlab.models import build_lm
 
 V = 11
+OWN = "examples.own_model:CausalConvolutionLM"
+MODELS.pop("convolution", None)  # importing the example registered it; here a fixture does, for each test
 CONTEXT = 12
 VARIANTS: list[tuple[str, dict[str, Any]]] = []
 for _kind in sorted(MODELS):
@@ -23,11 +26,17 @@ for _kind in sorted(MODELS):
             VARIANTS += [(_kind, sizes | {"positions": p}) for p in ("rotary", "sinusoidal", "learned")]
         else:
             VARIANTS += [(_kind, dict(width=16, depth=depth, tied=_tied)) for depth in (1, 2)]
+VARIANTS.append(("convolution", dict(width=16, depth=2)))
+
+
+@pytest.fixture(autouse=True)
+def own_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS, "convolution", OWN)
 
 
 def named(variant: tuple[str, dict[str, Any]]) -> str:
     kind, sizes = variant
-    return "-".join([kind, str(sizes.get("positions", sizes["depth"])), *(["tied"] if sizes["tied"] else [])])
+    return "-".join([kind, str(sizes.get("positions", sizes["depth"])), *(["tied"] if sizes.get("tied") else [])])
 
 
 @pytest.fixture(params=VARIANTS, ids=named)

@@ -1,6 +1,7 @@
 """From settings to a model: the only place here that reads presets."""
 
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -10,6 +11,8 @@ from seqlab.core.registry import MODELS, look_up
 from seqlab.core.seeding import derived_seed
 from seqlab.core.settings import LMSettings, ModelSettings, check_range, fit_lm_settings
 
+MODEL_SIZES = ("width", "depth", "heads", "positions", "tied", "dropout")
+
 
 def build_lm(kind: str, vocab_size: int, *, seed: int = 0, **sizes: Any) -> Any:
     """A language model of any registered kind; every size has a default (that of the small preset).
@@ -17,15 +20,13 @@ def build_lm(kind: str, vocab_size: int, *, seed: int = 0, **sizes: Any) -> Any:
     The weights depend on `seed` alone; no other random stream is touched.
     """
     constructor = look_up(MODELS, kind, "model")
-    known = set(inspect.signature(constructor).parameters) - {"vocab_size"}
+    refuse_unknown_sizes(kind, sizes)
     for name, value in sizes.items():
-        if name not in known:
-            raise UsageError(f"model '{kind}' has no setting '{name}'{nearest(name, known)}")
         check_range(name, value)
-    chosen = {name: value for name, value in _default_sizes(kind).items() if name in known} | sizes
+    defaults = _sizes(fit_lm_settings(LMSettings(model=ModelSettings(kind=kind, size="small"))))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(seed, "initialisation"))
-        return constructor(vocab_size=vocab_size, **chosen)
+        return constructor(vocab_size=vocab_size, **(defaults | sizes))
 
 
 def build_lm_from_settings(settings: LMSettings, vocab_size: int) -> Any:
@@ -33,17 +34,20 @@ def build_lm_from_settings(settings: LMSettings, vocab_size: int) -> Any:
     return build_lm(settings.model.kind, vocab_size, seed=settings.training.seed, **_sizes(settings))
 
 
-MODEL_SIZES = ("width", "depth", "heads", "positions", "tied", "dropout")
+def refuse_unknown_sizes(kind: str, names: Iterable[str]) -> None:
+    """What a person says of a model must be something that the model has."""
+    known = _known_sizes(kind)
+    for name in names:
+        if name not in known:
+            raise UsageError(f"model '{kind}' has no setting '{name}'{nearest(name, known)}")
 
 
-def _default_sizes(kind: str) -> dict[str, Any]:
-    small = LMSettings(model=ModelSettings(kind=kind, size="small"))
-    return _sizes(fit_lm_settings(small))
+def _known_sizes(kind: str) -> set[str]:
+    return set(inspect.signature(look_up(MODELS, kind, "model")).parameters) - {"vocab_size"}
 
 
 def _sizes(settings: LMSettings) -> dict[str, Any]:
-    """What fitted settings say of a model's sizes; the context only where the constructor takes it."""
-    sizes = {name: getattr(settings.model, name) for name in MODEL_SIZES}
-    if "context" in inspect.signature(look_up(MODELS, settings.model.kind, "model")).parameters:
-        sizes["context"] = settings.training.context
-    return {name: value for name, value in sizes.items() if value is not None}
+    """What fitted settings say of a model's sizes, as far as its constructor takes them."""
+    said = {name: getattr(settings.model, name) for name in MODEL_SIZES} | {"context": settings.training.context}
+    known = _known_sizes(settings.model.kind)
+    return {name: value for name, value in said.items() if value is not None and name in known}

@@ -200,9 +200,17 @@ class Job:
             **figures,
         }
         self.folder.append_metrics(line)
-        self.reporter.advance(position.step, figures | {"tokens": position.tokens, "seconds": position.seconds})
+        self.reporter.advance(position.step, figures | self._speed(position))
         if "validation_nats_per_token" in figures:
             self.save(position)
+
+    def _speed(self, position: Position) -> dict[str, float]:
+        facts = self.prepared.parts["train"].facts
+        seconds = max(1e-9, time.perf_counter() - self._begun)
+        return {
+            "characters_per_token": facts.characters / facts.tokens,
+            "tokens_per_second": (position.tokens - self._tokens_before) / seconds,
+        }
 
     def after_step(self, position: Position) -> None:
         self.reporter.advance(position.step)

@@ -17,6 +17,7 @@ from seqlab.core.units import parse_budget
 from seqlab.data.cache import cache_folder
 from seqlab.data.sources import Text, open_text
 from seqlab.data.tokenizers import load_tokenizer
+from seqlab.models.build import MODEL_SIZES, refuse_unknown_sizes
 from seqlab.workflows.corpora import download_progress
 from seqlab.workflows.job import Job
 from seqlab.workflows.prepared import Prepared
@@ -97,6 +98,7 @@ def _started(out: str | Path | None, flags: dict[str, Any], from_run: Any, confi
             base, training=dataclasses.replace(base.training, context=parent.settings.training.context)
         )
     settings = fit_lm_settings(with_flags(base, flags))
+    refuse_unknown_sizes(settings.model.kind, flags.keys() & set(MODEL_SIZES))
     if not settings.data.text:
         raise UsageError("no text is named; for example: seqlab lm train my.txt")
     folder = _new_folder(out, settings)

@@ -1,0 +1,69 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Command
+
+from seqlab.core.registry import MODELS
+from seqlab.core.settings import LMSettings, dashed, flags_of
+
+COMMANDS = ["", "demo", "data", "data list", "data get", "data show", "lm", "lm train", "lm generate", "lm perplexity"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(seqlab_command: Command, command: str) -> None:
+    answer = seqlab_command(*command.split(), "--help")
+    assert answer.code == 0
+    assert "example" in answer.out
+    assert "seqlab" in answer.out
+    if command and command not in ("data", "lm"):
+        assert "--json" in answer.out
+
+
+def test_help_names_every_setting_and_every_preset(seqlab_command: Command) -> None:
+    page = seqlab_command("lm", "train", "--help").out
+    assert all(f"--{dashed(name)}" in page for name in flags_of(LMSettings) if name != "text")
+    assert all(f"  {kind}" in page for kind in MODELS)
+
+
+@pytest.mark.parametrize("command", ["--help", "--version", "lm train --help", "data list"])
+def test_help_loads_nothing_heavy(command: str) -> None:
+    script = f"""
+import sys
+from seqlab.cli import main
+try:
+    main({command.split()!r})
+except SystemExit:
+    pass
+heavy = {{"torch", "matplotlib", "sympy", "sklearn", "rich", "tokenizers"}} & set(sys.modules)
+sys.exit(f"loaded: {{heavy}}" if heavy else 0)
+"""
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_data_list_shows_licences(seqlab_command: Command) -> None:
+    answer = seqlab_command("data", "list")
+    for name in ("pydoc", "shakespeare", "shakespeare-folio", "britannica", "wikipedia-sample"):
+        assert name in answer.out
+    assert "public domain" in answer.out
+    assert "CC BY-SA" in answer.out
+    corpora = seqlab_command("data", "list", "--json").json["corpora"]
+    assert all(corpus["licence"] for corpus in corpora)
+
+
+def test_data_get_and_show(seqlab_command: Command) -> None:
+    facts = seqlab_command("data", "get", "pydoc", "--json").json
+    assert facts["bytes"] == Path(facts["path"]).stat().st_size
+    assert len(facts["sha256"]) == 64
+    shown = seqlab_command("data", "show", "pydoc", "--characters", 80)
+    assert Path(facts["path"]).read_text()[:80] in shown.out
+    assert facts["sha256"] in shown.out
+
+
+def test_a_corpus_name_can_be_trained_on(seqlab_command: Command) -> None:
+    flags = "--tokenizer byte --width 8 --batch 2 --context 8 --budget 1step --threads 1 --json"
+    answer = seqlab_command("lm", "train", "pydoc", *flags.split())
+    assert answer.code == 0
+    assert answer.json["run"] == "runs/pydoc-lstm-1"

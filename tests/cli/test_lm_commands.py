@@ -1,0 +1,101 @@
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import TINY_FLAGS, Command
+
+TRAIN_KEYS = {"run", "seconds", "tokens", "validation", "test"}
+PART_KEYS = {"tokens", "nats_per_token", "bits_per_byte"}
+ROW_KEYS = {
+    "model", "text", "tokens", "unknown_rate", "closed_vocabulary", "context", "nats_per_token", "perplexity_per_token",
+    "perplexity_per_word", "perplexity_per_character", "bits_per_character", "bits_per_byte", "interval",
+}  # fmt: skip
+
+
+def test_train_prints_figures_folder_and_next_step(seqlab_command: Command, small_text: Path) -> None:
+    answer = seqlab_command("lm", "train", small_text, *TINY_FLAGS)
+    assert answer.code == 0
+    assert "bits/byte" in answer.out
+    assert "runs/small-lstm-1" in answer.out
+    assert "seqlab lm generate runs/small-lstm-1" in answer.out
+    assert "parameters" in answer.err
+
+
+def test_json_is_one_object_and_nothing_else(seqlab_command: Command, small_text: Path) -> None:
+    answer = seqlab_command("lm", "train", small_text, "--out", "run", "--json", *TINY_FLAGS)
+    assert answer.code == 0
+    assert answer.json.keys() >= TRAIN_KEYS
+    assert answer.json["validation"].keys() >= PART_KEYS
+    assert answer.json["test"].keys() >= PART_KEYS
+    assert answer.json["run"] == "run"
+    again = seqlab_command("lm", "train", small_text, "--out", "run", "--resume", "--json")
+    assert again.json == answer.json
+
+
+def test_resume_and_from_on_the_command_line(seqlab_command: Command, trained: Path, small_text: Path) -> None:
+    longer = seqlab_command("lm", "train", small_text, "--out", trained, "--resume", "--budget", "10steps", "--json")
+    assert longer.json["step"] == 10
+    assert "8 → 10 steps" in longer.err
+    child = seqlab_command("lm", "train", small_text, "--from", trained, "--budget", "2steps", "--json")
+    assert child.code == 0
+    assert child.json["step"] == 2
+
+
+def test_generate_is_reproducible_and_streams_after_the_prompt(seqlab_command: Command, trained: Path) -> None:
+    words = ("lm", "generate", trained, "--prompt", "the ", "--tokens", 60, "--temperature", 0.8, "--top-p", 0.95)
+    one, two, other = (seqlab_command(*words, "--seed", seed) for seed in (1, 1, 2))
+    assert one.out.startswith("the ")
+    assert one.out == two.out != other.out
+    as_json = seqlab_command(*words, "--seed", 1, "--json")
+    assert "the " + as_json.json["text"] + "\n" == one.out
+    top_one = seqlab_command("lm", "generate", trained, "--tokens", 20, "--top-k", 1)
+    assert top_one.out == seqlab_command("lm", "generate", trained, "--tokens", 20, "--temperature", 0).out
+
+
+def test_perplexity_prints_every_unit_and_the_context(seqlab_command: Command, trained: Path, small_text: Path) -> None:
+    (Path(small_text).parent / "other.txt").write_text("the of 漢 and")
+    answer = seqlab_command("lm", "perplexity", trained, "--on", small_text, "other.txt", "--json")
+    rows = answer.json["rows"]
+    assert len(rows) == 2
+    assert all(row.keys() >= ROW_KEYS for row in rows)
+    assert rows[0]["unknown_rate"] == 0
+    assert rows[1]["unknown_rate"] == pytest.approx(1 / 12)
+    assert "1 of 12 tokens" in answer.err
+    assert answer.json["comparisons"] == []
+    table = seqlab_command("lm", "perplexity", trained, "--on", small_text)
+    assert "ppl/word" in table.out
+    assert "begin id" in table.out
+
+
+def test_an_unseen_character_in_a_prompt_is_one_warning(seqlab_command: Command, trained: Path) -> None:
+    answer = seqlab_command("lm", "generate", trained, "--prompt", "漢字", "--tokens", 5)
+    assert answer.code == 0
+    assert answer.err.count("\n") == 1
+    assert "2 of 2 prompt tokens were never seen in training" in answer.err
+
+
+def test_an_empty_passage_is_one_line(seqlab_command: Command, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    answer = seqlab_command("lm", "perplexity", trained, "--on", "empty.txt")
+    assert answer.code == 1
+    assert "empty.txt is empty" in answer.err
+
+
+def test_plain_lines_when_not_a_terminal(
+    seqlab_command: Command, small_text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seqlab.cli.terminal.PLAIN_EVERY", 0.0)
+    monkeypatch.setattr("seqlab.cli.terminal.SHOW_AFTER", 0.0)
+    answer = seqlab_command("lm", "train", small_text, "--out", "run", *TINY_FLAGS)
+    assert "\x1b" not in answer.err
+    line = next(x for x in answer.err.split("\n") if x.startswith("training  50%"))
+    assert "loss" in line
+    assert "bits/char" in line
+    assert "tokens/s" in line
+    assert "left" in line
+
+
+def test_metrics_are_json_lines(trained: Path) -> None:
+    lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [*range(1, 9), 8]
+    assert lines[-1]["final"] is True
