@@ -271,3 +271,25 @@ def test_folders_of_another_kind_or_version_are_refused(half_done: Path, tmp_pat
         seqlab.load(tmp_path / "nothing")
     with pytest.raises(UsageError, match="it has no settings.toml"):
         seqlab.load(tmp_path)
+
+
+def test_two_processes_do_not_train_in_one_folder(half_done: Path) -> None:
+    with RunFolder(half_done).locked(), pytest.raises(UsageError, match="another process is training in"):
+        seqlab.train_lm(out=half_done, resume=True)
+    assert seqlab.train_lm(out=half_done, resume=True).final is not None
+
+
+def test_a_run_killed_after_stopping_early_stays_stopped(
+    small_text: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tiny | {"budget": "400steps", "eval_every": 2, "patience": 2, "learning_rate": 0.3, "decay": "constant"}
+    whole = seqlab.train_lm(small_text, out=tmp_path / "whole", model="rnn", **settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(job.Job, "_measure", lambda self: _die(True))
+        with pytest.raises(Crash):
+            seqlab.train_lm(small_text, out=tmp_path / "torn", model="rnn", **settings)
+    seqlab.train_lm(out=tmp_path / "torn", resume=True)
+    assert whole.final["outcome"] == "stopped early"
+    assert_identical(outcome(tmp_path / "torn"), outcome(tmp_path / "whole"))
+    longer = seqlab.train_lm(out=tmp_path / "torn", resume=True, budget="500steps", reporter=None)
+    assert longer.final["step"] > whole.final["step"]

@@ -245,6 +245,8 @@ class BPETokenizer(Tokenizer):
     kind = "bpe"
     default_vocab_size = 512
     least_vocab_size = 257  # every byte, and one merge
+    most_remembered = 1_000_000  # words
+    _space_and_word = re.compile(r"\s*\S+|\s+")
     longest_token = 16  # bytes; a text that repeats itself would else become a handful of enormous tokens
 
     def __init__(self, model: str) -> None:
@@ -278,9 +280,16 @@ class BPETokenizer(Tokenizer):
         return cls(library.to_str())
 
     def encode_pieces(self, pieces: Iterable[str]) -> Iterator[tuple[Ids, Ids]]:
+        """Each word, with the space before it, is merged once and remembered: no merge crosses into white space."""
+        remembered: dict[str, list[int]] = {}
         for piece in pieces:
-            ids = np.array(self._library.encode(piece).ids, np.int64)
+            words = self._space_and_word.findall(piece)
+            new = list(set(words) - remembered.keys())
+            remembered |= {w: e.ids for w, e in zip(new, self._library.encode_batch_fast(new), strict=True)}
+            ids = np.array([i for word in words for i in remembered[word]], np.int64)
             yield ids, self._lengths[ids]
+            if len(remembered) > self.most_remembered:
+                remembered.clear()
 
     def token_bytes(self, token: int, previous: int | None) -> bytes:
         return self._bytes[token]

@@ -91,6 +91,9 @@ def train(
     clock = time.perf_counter() - position.seconds
     model.train()
     while position.step < plan.steps:
+        if plan.patience and position.misses >= plan.patience:
+            callbacks.save(position)
+            return "stopped early"
         if callbacks.interrupted():
             callbacks.save(position)
             return "interrupted"
@@ -101,9 +104,6 @@ def train(
         if last or position.step % plan.log_every == 0 or position.step % plan.eval_every == 0:
             _log(model, plan, position, callbacks, rate, validate=last or position.step % plan.eval_every == 0)
             position.seconds = time.perf_counter() - clock
-            if plan.patience and position.misses >= plan.patience:
-                callbacks.save(position)
-                return "stopped early"
         callbacks.after_step(position)
     callbacks.save(position)
     return "finished"

@@ -73,6 +73,7 @@ class Job:
         flags: dict[str, Any],
         reporter: Reporter,
     ) -> Job:
+        """A new job; nothing is written before `open_folder`."""
         seed_dropout(settings.training.seed)
         model = build_lm_from_settings(settings, prepared.tokenizer.vocab_size)
         if parent is not None:
@@ -81,24 +82,15 @@ class Job:
         settings, count = _fit_steps(settings, model, batches, carry)
         plan = make_plan(settings.training, count.steps, carry=carry)
         record = _record(settings, prepared, model, batches, count, flags, parent)
-        job = cls(
-            folder,
-            settings,
-            record,
-            prepared,
-            model,
-            _optimiser(model, settings),
-            batches,
-            plan,
-            Position(),
-            reporter,
-        )
-        folder.make()
-        folder.metrics_file.unlink(missing_ok=True)
-        prepared.tokenizer.save(folder.tokenizer_file)
-        job.save(job.position)
-        folder.write_settings(settings, record)  # last: a folder with settings.toml can be resumed
-        return job
+        optimiser = _optimiser(model, settings)
+        return cls(folder, settings, record, prepared, model, optimiser, batches, plan, Position(), reporter)
+
+    def open_folder(self) -> None:
+        """Write what resume needs; settings.toml comes last: a folder that has it can be resumed."""
+        self.folder.metrics_file.unlink(missing_ok=True)
+        self.prepared.tokenizer.save(self.folder.tokenizer_file)
+        self.save(self.position)
+        self.folder.write_settings(self.settings, self.record)
 
     @classmethod
     def resume(
@@ -117,42 +109,46 @@ class Job:
         if longer is not None:
             settings, record = _lengthen(settings, record, batches, longer, position, reporter)
             position.misses = 0
-            folder.write_settings(settings, record)
         plan = make_plan(settings.training, record["steps"], carry=carry)
+        job = cls(folder, settings, record, prepared, model, optimiser, batches, plan, position, reporter)
+        if longer is not None:
+            job.save(position)
+            folder.write_settings(settings, record)
         folder.cut_metrics(position.step)
         reporter.note(f"resuming at step {position.step:,} of {plan.steps:,}")
-        return cls(folder, settings, record, prepared, model, optimiser, batches, plan, position, reporter)
+        return job
 
     # ---- the loop and what follows
 
-    def run(self, reporter: Reporter) -> None:
-        self._describe(reporter)
+    def run(self) -> None:
+        self._describe()
         self._begun = self._last_save = time.perf_counter()
         self._tokens_before = self.position.tokens
         with catch_interruption() as interrupted:
             self.interrupted = interrupted
-            reporter.start("training", self.plan.steps, "steps")
+            self.reporter.start("training", self.plan.steps, "steps")
             self.outcome = train(self.model, self.optimiser, self.batches, self.plan, self.position, self)
-            reporter.finish()
+            self.reporter.finish()
         if self.outcome == "interrupted":
-            reporter.warn(
+            self.reporter.warn(
                 f"interrupted at step {self.position.step:,} of {self.plan.steps:,}; everything is saved: "
                 f"go on with 'seqlab lm train --out {self.folder.path} --resume'"
             )
             return
         self._measure()
 
-    def _describe(self, reporter: Reporter) -> None:
+    def _describe(self) -> None:
+        note = self.reporter.note
         parts = self.prepared.parts
         counts = " / ".join(f"{human_count(p.facts.tokens)}" for p in parts.values())
-        reporter.note(
+        note(
             f"{self.prepared.text.name}: {self.prepared.text.bytes:,} bytes, {self.settings.tokenizer.kind} tokens "
             f"{counts} (train / validation / test), vocabulary {self.prepared.tokenizer.vocab_size:,}"
         )
         if self.prepared.overlap is not None:
-            reporter.note(self.prepared.overlap.sentence())
+            note(self.prepared.overlap.sentence())
         model = self.settings.model
-        reporter.note(
+        note(
             f"{model.kind} {model.size}: width {model.width}, depth {model.depth}, "
             f"{human_count(self.record['parameters'])} parameters; {self.plan.steps:,} steps of "
             f"{self.batches.tokens_per_step:,} tokens; {self.record['threads']} threads, "

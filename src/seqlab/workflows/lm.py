@@ -45,16 +45,12 @@ def train_lm(
     reporter = reporter or Reporter()
     if text is not None:
         flags["text"] = str(text)
-    with deterministic(threads, resume=resume, out=out):
-        if resume:
-            job = _resumed(out, flags, from_run, config, reporter)
-        else:
-            job = _started(out, flags, from_run, config, reporter)
-        if job is not None:
-            job.run(reporter)
-            return job.finished_run
-        assert out is not None
-        return load(out)
+    with deterministic(threads, resume=resume, out=out), contextlib.ExitStack() as held:
+        job = (_resumed if resume else _started)(out, flags, from_run, config, reporter, held)
+        if job is None:
+            return load(out or "")
+        job.run()
+        return job.finished_run
 
 
 @contextlib.contextmanager
@@ -88,7 +84,14 @@ def _recorded_threads(out: str | Path | None) -> int | None:
 # --------------------------------------------------------------------------- a new run
 
 
-def _started(out: str | Path | None, flags: dict[str, Any], from_run: Any, config: Any, reporter: Reporter) -> Job:
+def _started(
+    out: str | Path | None,
+    flags: dict[str, Any],
+    from_run: Any,
+    config: Any,
+    reporter: Reporter,
+    held: contextlib.ExitStack,
+) -> Job:
     base = from_table(read_toml(Path(config)), str(config)) if config else LMSettings()
     parent = load(from_run) if from_run else None
     if parent is not None:
@@ -105,7 +108,11 @@ def _started(out: str | Path | None, flags: dict[str, Any], from_run: Any, confi
     text = open_text(settings.data.text, settings.data.encoding, progress=download_progress(reporter))
     settings = _with_place(settings, text)
     prepared = Prepared.of(text, settings, parent.tokenizer if parent else None, reporter)
-    return Job.begin(folder, settings, prepared, parent, flags, reporter)
+    job = Job.begin(folder, settings, prepared, parent, flags, reporter)
+    folder.make()
+    held.enter_context(folder.locked())
+    job.open_folder()
+    return job
 
 
 def _new_folder(out: str | Path | None, settings: LMSettings) -> RunFolder:
@@ -145,7 +152,12 @@ def _refuse_other_model(flags: dict[str, Any], parent: Run) -> None:
 
 
 def _resumed(
-    out: str | Path | None, flags: dict[str, Any], from_run: Any, config: Any, reporter: Reporter
+    out: str | Path | None,
+    flags: dict[str, Any],
+    from_run: Any,
+    config: Any,
+    reporter: Reporter,
+    held: contextlib.ExitStack,
 ) -> Job | None:
     """The job to go on with, or None if the run has finished."""
     if out is None:
@@ -153,8 +165,9 @@ def _resumed(
     folder = RunFolder(out)
     if not folder.has_run() and folder.is_free() and flags.get("text"):
         reporter.note(f"{folder.path} holds no run yet: starting it")
-        return _started(out, flags, from_run, config, reporter)
+        return _started(out, flags, from_run, config, reporter, held)
     settings, record = folder.read_settings()
+    held.enter_context(folder.locked())
     if config or from_run:
         raise UsageError("--resume reads its settings from the folder; leave out --config and --from")
     _refuse_conflicts(flags, settings, folder)

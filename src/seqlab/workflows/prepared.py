@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seqlab.core.errors import DataError
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings import LMSettings
 from seqlab.core.units import parse_split
@@ -26,6 +27,10 @@ class Prepared:
     @classmethod
     def of(cls, text: Text, settings: LMSettings, tokenizer: Tokenizer | None, reporter: Reporter) -> Prepared:
         bounds = split_bounds(text, parse_split(settings.data.split))
+        for name in ("train", "validation"):
+            if bounds[name][0] == bounds[name][1]:
+                size = f"{text.name} has {text.bytes:,} bytes"
+                raise DataError(f"{size}: too few for a {name} part with --split {settings.data.split}")
         if tokenizer is None:
             wanted = settings.tokenizer
             tokenizer = fit_tokenizer(

@@ -25,7 +25,7 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ("unknown_rate", "unknown tokens", ".3%"),
     ("nats_per_token", "nats per token", ".4f"),
     ("perplexity_per_token", "perplexity per token", ".2f"),
-    ("perplexity_per_word", "perplexity per word", ".1f"),
+    ("perplexity_per_word", "perplexity per word", ",.1f"),
     ("perplexity_per_character", "perplexity per character", ".3f"),
     ("nats_per_character", "nats per character", ".4f"),
     ("bits_per_character", "bits per character", ".4f"),

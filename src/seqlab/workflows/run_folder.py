@@ -10,10 +10,12 @@ loss.png samples.txt report.html
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tomllib
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,25 @@ class RunFolder:
 
     def make(self) -> None:
         make_folder(self.checkpoint_file.parent)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Only one process trains in a folder; the lock dies with the process."""
+        try:
+            import fcntl
+        except ImportError:  # a system without file locks
+            yield
+            return
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise UsageError(
+                f"another process is training in {self.path}; wait for it or choose another --out"
+            ) from None
+        finally:
+            os.close(descriptor)
 
     def require_run(self) -> None:
         if not self.path.is_dir():

@@ -1,0 +1,93 @@
+"""How much of a training step is model and optimiser, and how much is everything around it.
+
+Runs the real loop (batches from disk, logging, metrics, checkpoints, progress) for N steps, and the same N steps as
+bare forward, backward, clip and optimiser on batches held in memory. The share is bare / real; target 0.90 or more.
+Both sides are first shown to end with the same weights.
+"""
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import seqlab
+from seqlab.cli.terminal import TerminalReporter
+from seqlab.core.seeding import seed_dropout
+from seqlab.core.state import detach
+from seqlab.models.build import build_lm_from_settings
+from seqlab.training.loop import sum_of_nats
+from seqlab.training.optim import build_optimiser, set_learning_rate
+from seqlab.workflows.budget import make_plan
+from seqlab.workflows.job import Job
+from texts import first_million_bytes
+
+STEPS = 150
+TARGET = 0.90
+
+
+def real_run(kind: str, folder: Path) -> tuple[Any, float]:
+    jobs: list[Job] = []
+    original = Job.begin.__func__  # type: ignore[attr-defined]
+
+    def remember(cls: type[Job], *args: Any) -> Job:
+        jobs.append(original(cls, *args))
+        return jobs[-1]
+
+    Job.begin = classmethod(remember)  # type: ignore[method-assign, assignment]
+    try:
+        seqlab.train_lm(
+            first_million_bytes(), out=folder, model=kind, budget=f"{STEPS}steps", eval_every=STEPS + 1, dropout=0.0,
+            split="90/10", reporter=TerminalReporter(),
+        )  # fmt: skip
+    finally:
+        Job.begin = classmethod(original)  # type: ignore[method-assign, assignment]
+    lines = [line for line in seqlab.load(folder).metrics if not line.get("final")]
+    # The last line includes the one validation at the end; the speed is taken over the steps before it.
+    first, last = lines[4], lines[-2]
+    return jobs[0], (last["seconds"] - first["seconds"]) / (last["step"] - first["step"])
+
+
+def bare_steps(job: Job) -> tuple[Any, float]:
+    """Forward, backward, clip and step, on batches already in memory."""
+    seed_dropout(0)
+    model = build_lm_from_settings(job.settings, job.prepared.tokenizer.vocab_size).train()
+    training, carry = job.settings.training, job.plan.carry
+    optimiser = build_optimiser(model, training.learning_rate or 0.0, training.weight_decay)
+    batches = [job.batches(k) for k in range(STEPS)]
+    schedule = make_plan(training, STEPS, carry=carry).schedule
+    state, start = None, 0.0
+    for k, batch in enumerate(batches):
+        if k == 5:
+            start = time.perf_counter()
+        logits, state = model(batch.inputs, None if batch.fresh or not carry else state)
+        state = detach(state)
+        (sum_of_nats(logits, batch.targets) / batch.tokens).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), training.clip)
+        set_learning_rate(optimiser, schedule(k))
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+    return model, (time.perf_counter() - start) / (STEPS - 5)
+
+
+def main() -> None:
+    torch.set_flush_denormal(True)
+    for kind in ("lstm", "gru", "rnn", "transformer"):
+        shares = []
+        for _ in range(3):
+            with tempfile.TemporaryDirectory() as folder:
+                job, real = real_run(kind, Path(folder) / "run")
+            model, bare = bare_steps(job)
+            same = all(torch.equal(a, b) for a, b in zip(model.parameters(), job.model.parameters(), strict=True))
+            assert same, "the bare steps do not compute what the loop computes"
+            shares.append(bare / real)
+        best = sorted(shares)[1]
+        verdict = "reached" if best >= TARGET else "MISSED"
+        print(
+            f"{kind:<12} share of a step inside model and optimiser {best:.3f} (target {TARGET}: {verdict})", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()

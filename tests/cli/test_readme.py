@@ -1,0 +1,74 @@
+"""The README's commands and Python lines are executed as they stand, only with shorter budgets."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Command
+from tests.conftest import nonsense
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+BUDGET = "6steps"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.S)
+
+
+def shortened(line: str) -> list[str]:
+    """The words of a command; training takes a few steps instead of minutes."""
+    words = shlex.split(line)[1:]
+    if "--budget" in words:
+        words[words.index("--budget") + 1] = BUDGET
+    elif words[:2] == ["lm", "train"] and "--resume" not in words:
+        words += ["--budget", BUDGET]
+    return words
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> None:
+    for seed, name in enumerate(("my.txt", "more.txt", "other.txt")):
+        (tmp_path / name).write_text(nonsense(1500, seed))
+
+
+@pytest.mark.usefixtures("texts")
+def test_the_commands_run_in_their_order(seqlab_command: Command) -> None:
+    lines = [line for block in blocks("sh") for line in block.strip().split("\n")]
+    assert len(lines) >= 8
+    for line in lines:
+        assert line.startswith("seqlab ")
+        answer = seqlab_command(*shortened(line))
+        assert answer.code == 0, f"{line}: {answer.err}"
+        assert answer.out
+
+
+@pytest.mark.usefixtures("texts")
+def test_the_python_lines_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks("python")
+    exec(compile(code.replace("60s", BUDGET), "README.md", "exec"), {})
+    assert len(capsys.readouterr().out) > 10
+
+
+def test_every_command_of_the_table_exists(seqlab_command: Command) -> None:
+    named = re.findall(r"^\| `seqlab ([a-z]+(?: [a-z]+)?)", README, flags=re.M)
+    assert {"demo", "lm train", "lm generate", "lm perplexity", "data list"} <= set(named)
+    for command in named:
+        assert seqlab_command(*command.split(), "--help").code == 0
+
+
+def test_the_file_tree_is_that_of_the_package() -> None:
+    tree = re.search(r"src/seqlab/\n(.*?)tests/", README, flags=re.S)
+    assert tree is not None
+    rooms = set(re.findall(r"^  (\w+)/", tree[1], flags=re.M))
+    assert rooms == {p.name for p in (ROOT / "src" / "seqlab").iterdir() if p.is_dir() and any(p.glob("*.py"))}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/measuring.md"])
+def test_links_and_pictures_exist(page: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
+        assert (ROOT / page).parent.joinpath(target).exists(), target
