@@ -9,7 +9,7 @@ from seqlab.core.errors import DataError
 from seqlab.core.registry import TOKENIZERS, look_up
 from seqlab.data.batching import BEGIN_EVERY, StreamBatches, WindowBatches
 from seqlab.data.cache import cache_folder
-from seqlab.data.prepare import PARTS, pieces_of, prepare, split_bounds
+from seqlab.data.prepare import PARTS, id_type, pieces_of, prepare, split_bounds
 from seqlab.data.sources import open_text
 
 
@@ -56,6 +56,12 @@ def test_a_damaged_cache_is_found_and_encoded_anew(small_text: Path) -> None:
     for path in (cache_folder() / "ids").glob("*/manifest.json"):
         path.write_bytes(path.read_bytes()[:10])
     assert np.array_equal(prepare(text, tokenizer, bounds)["train"].ids, before)
+
+
+@pytest.mark.parametrize(("size", "expected"), [(256, "<u1"), (257, "<u2"), (65536, "<u2"), (65537, "<u4")])
+def test_ids_take_no_more_bytes_than_they_need(size: int, expected: str) -> None:
+    assert id_type(size) == expected
+    assert np.iinfo(expected).max >= size - 1
 
 
 IDS = np.arange(1000, dtype=np.uint32)

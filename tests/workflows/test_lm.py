@@ -280,3 +280,26 @@ def test_greedy_generation_is_the_same_from_disk(small_text: Path, tmp_path: Pat
     assert text.startswith((" ", "\n"))
     assert "\ufffd" not in run.generate("zebra", 50, temperature=2.0)
     assert np.isfinite(Scorer(run.model, run.tokenizer).score("zebra").nats).all()
+
+
+def test_shared_passages_are_reported_and_remembered(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    from seqlab.core.reporting import Reporter
+
+    class Listener(Reporter):
+        def __init__(self) -> None:
+            self.lines: list[str] = []
+
+        def note(self, line: str) -> None:
+            self.lines.append(line)
+
+    passage = "This very sentence stands in the training text and again in the part held out for validation. "
+    filler = " ".join(f"w{k * 7919 % 9973}" for k in range(900))
+    (tmp_path / "t.txt").write_text(passage + filler + filler[::-1] + passage)
+    said = []
+    for out in ("1", "2"):
+        listener = Listener()
+        run = seqlab.train_lm(tmp_path / "t.txt", out=tmp_path / out, reporter=listener, **tiny)
+        said.append(next(line for line in listener.lines if "passages of 64 bytes" in line))
+    assert said[0] == said[1]
+    assert "This very sentence stands" in said[0]
+    assert "This very sentence stands" in (run.folder / "report.html").read_text()

@@ -27,7 +27,6 @@ from seqlab.data.sources import Text
 from seqlab.data.tokenizers import Tokenizer
 
 PARTS = ("train", "validation", "test")
-ID_TYPE = "<u4"
 Bounds = dict[str, tuple[int, int]]
 
 
@@ -49,7 +48,7 @@ class Part:
     """One part of the text: its ids on disk and its counts."""
 
     name: str
-    ids: NDArray[np.uint32]
+    ids: NDArray[Any]
     facts: PartFacts
 
 
@@ -84,15 +83,15 @@ def prepare(
     """The encoded parts, from the cache if it holds them undamaged, else encoded now."""
     key = sha256_of(canonical_json([text.sha256, tokenizer.sha256, sorted(bounds.items())]))[:32]
     folder = cache_folder() / "ids" / key
-    parts = _load(folder)
+    parts = _load(folder, id_type(tokenizer.vocab_size))
     if parts is None:
         _encode_into(folder, text, tokenizer, bounds, progress)
-        parts = _load(folder)
+        parts = _load(folder, id_type(tokenizer.vocab_size))
         assert parts is not None, f"{folder} was written but cannot be read back"
     return parts
 
 
-def _load(folder: Path) -> dict[str, Part] | None:
+def _load(folder: Path, type_of_ids: str) -> dict[str, Part] | None:
     """The parts in `folder`, or None if they are missing or damaged (they are then encoded anew)."""
     try:
         manifest = json.loads((folder / "manifest.json").read_bytes())
@@ -101,17 +100,22 @@ def _load(folder: Path) -> dict[str, Part] | None:
             return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return {name: Part(name, _map_ids(_ids_path(folder, name)), facts[name]) for name in PARTS}
+    return {name: Part(name, _map_ids(_ids_path(folder, name), type_of_ids), facts[name]) for name in PARTS}
 
 
 def _ids_path(folder: Path, name: str) -> Path:
     return folder / f"{name}.ids"
 
 
-def _map_ids(path: Path) -> NDArray[np.uint32]:
+def id_type(vocab_size: int) -> str:
+    """The smallest type that holds every id of a vocabulary (the begin id is never on disk)."""
+    return "<u1" if vocab_size <= 1 << 8 else "<u2" if vocab_size <= 1 << 16 else "<u4"
+
+
+def _map_ids(path: Path, type_of_ids: str) -> NDArray[Any]:
     if path.stat().st_size == 0:  # an empty file cannot be mapped
-        return np.zeros(0, ID_TYPE)
-    return np.memmap(path, ID_TYPE, mode="r")
+        return np.zeros(0, type_of_ids)
+    return np.memmap(path, type_of_ids, mode="r")
 
 
 def _encode_into(
@@ -140,6 +144,7 @@ def _encode_part(
     bounds: tuple[int, int],
     progress: Callable[[int], None] | None,
 ) -> PartFacts:
+    type_of_ids = id_type(tokenizer.vocab_size)
     tokens = characters = words = unknown = unknown_bytes = 0
 
     def counted() -> Iterator[str]:
@@ -155,7 +160,7 @@ def _encode_part(
             tokens += len(ids)
             unknown += int(missing.sum())
             unknown_bytes += int(lengths[missing].sum())
-            file.write(ids.astype(ID_TYPE).tobytes())
+            file.write(ids.astype(type_of_ids).tobytes())
             if progress:
                 progress(int(lengths.sum()))
     size = bounds[1] - bounds[0]

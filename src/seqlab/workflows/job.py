@@ -145,8 +145,7 @@ class Job:
             f"{self.prepared.text.name}: {self.prepared.text.bytes:,} bytes, {self.settings.tokenizer.kind} tokens "
             f"{counts} (train / validation / test), vocabulary {self.prepared.tokenizer.vocab_size:,}"
         )
-        if self.prepared.overlap is not None:
-            note(self.prepared.overlap.sentence())
+        note(self.prepared.overlap.sentence())
         model = self.settings.model
         note(
             f"{model.kind} {model.size}: width {model.width}, depth {model.depth}, "

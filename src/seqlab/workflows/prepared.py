@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from seqlab.core.errors import DataError
+from seqlab.core.files import canonical_json, make_folder, sha256_of, write_bytes
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings import LMSettings
 from seqlab.core.units import parse_split
+from seqlab.data.cache import cache_folder
 from seqlab.data.overlap import Overlap, shared_passages
 from seqlab.data.prepare import Bounds, Part, pieces_of, prepare, split_bounds
 from seqlab.data.sources import Text
@@ -22,7 +25,7 @@ class Prepared:
     text: Text
     tokenizer: Tokenizer
     parts: dict[str, Part]
-    overlap: Overlap | None
+    overlap: Overlap
 
     @classmethod
     def of(cls, text: Text, settings: LMSettings, tokenizer: Tokenizer | None, reporter: Reporter) -> Prepared:
@@ -49,9 +52,15 @@ class Prepared:
         return cls(text, tokenizer, parts, _overlap(text, bounds))
 
 
-def _overlap(text: Text, bounds: Bounds) -> Overlap | None:
-    """What the held-out parts share with the training part."""
-    if bounds["train"][1] == text.bytes:
-        return None
-    content = np.memmap(text.path, np.uint8, mode="r")
-    return shared_passages(content[: bounds["train"][1]], content[bounds["train"][1] :])
+def _overlap(text: Text, bounds: Bounds) -> Overlap:
+    """What the held-out parts share with the training part; remembered, since a large text takes a while."""
+    cut = bounds["train"][1]
+    path = cache_folder() / "overlaps" / f"{sha256_of(canonical_json([text.sha256, cut]))[:32]}.json"
+    try:
+        return Overlap(**json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError):  # not there, or not whole
+        content = np.memmap(text.path, np.uint8, mode="r")
+        found = shared_passages(content[:cut], content[cut:])
+        make_folder(path.parent)
+        write_bytes(path, canonical_json(asdict(found)))
+        return found

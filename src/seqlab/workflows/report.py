@@ -33,7 +33,7 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def write_report(run: Run, overlap: Overlap | None, text: Text) -> None:
+def write_report(run: Run, overlap: Overlap, text: Text) -> None:
     """Write all three; every figure comes from the run folder's own lines."""
     lines = run.files.read_metrics()
     final = lines[-1]
@@ -59,9 +59,7 @@ def figure_rows(final: Line) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _page(
-    run: Run, final: Line, title: str, picture: bytes, samples: list[tuple[str, str]], overlap: Overlap | None
-) -> str:
+def _page(run: Run, final: Line, title: str, picture: bytes, samples: list[tuple[str, str]], overlap: Overlap) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(loader=PackageLoader("seqlab.workflows", "."), autoescape=True, undefined=StrictUndefined)
@@ -73,7 +71,7 @@ def _page(
         parts=[name for name in ("validation", "test") if final.get(name)],
         rows=figure_rows(final),
         context=final["context"],
-        overlap=overlap.sentence() if overlap else "The whole text was trained on.",
+        overlap=overlap.sentence(),
         samples=samples,
         settings=to_table(run.settings),
         explained=explained,
