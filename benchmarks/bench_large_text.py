@@ -59,12 +59,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         small, _ = peak_of_training(Path(folder), size // 1000)
         large, seconds = peak_of_training(Path(folder), size)
-    print(
-        f"text of {size / 1e6:,.0f} MB: peak anonymous memory {large:,.0f} MB, {large * 1e6 / size:.2f} of the text's size"
-    )
-    print(
-        f"text of {size / 1e9:,.1f} MB: {small:,.0f} MB; growing with the text: {(large - small) * 1e6 / size:.2f} of its size"
-    )
+    grows = (large - small) * 1e6 / size
+    print(f"text of {size / 1e6:,.0f} MB: peak anonymous memory {large:,.0f} MB, {large * 1e6 / size:.2f} of its size")
+    print(f"text of {size / 1e9:,.1f} MB: peak {small:,.0f} MB; what grows with the text: {grows:.2f} of its size")
     print(f"from text to finished run in {seconds:.0f} s ({size / 1e6 / seconds:.0f} MB/s)")
 
 

@@ -54,7 +54,7 @@ def bare_steps(job: Job) -> tuple[Any, float]:
     seed_dropout(0)
     model = build_lm_from_settings(job.settings, job.prepared.tokenizer.vocab_size).train()
     training, carry = job.settings.training, job.plan.carry
-    optimiser = build_optimiser(model, training.learning_rate or 0.0, training.weight_decay)
+    optimiser = build_optimiser(model, training.learning_rate or 0.0, training.weight_decay or 0.0)
     batches = [job.batches(k) for k in range(STEPS)]
     schedule = make_plan(training, STEPS, carry=carry).schedule
     state, start = None, 0.0

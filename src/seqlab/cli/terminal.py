@@ -30,7 +30,7 @@ class TerminalReporter(Reporter):
     def warn(self, line: str) -> None:
         self.note(f"warning: {line}")
 
-    def start(self, task: str, total: float | None, unit: str) -> None:
+    def start(self, task: str, total: float | None) -> None:
         self._task, self._total, self._figures = task, total, {}
         self._begun = self._shown = time.monotonic()
         self._first: float | None = None

@@ -14,7 +14,7 @@ class Reporter:
     def warn(self, line: str) -> None:
         """Something to look at."""
 
-    def start(self, task: str, total: float | None, unit: str) -> None:
+    def start(self, task: str, total: float | None) -> None:
         """A task begins that counts up to `total`."""
 
     def advance(self, done: float, figures: dict[str, Any] | None = None) -> None:

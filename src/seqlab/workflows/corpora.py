@@ -48,7 +48,7 @@ def download_progress(reporter: Reporter) -> Callable[[int, int | None], None]:
     def progress(done: int, total: int | None) -> None:
         nonlocal started
         if not started:
-            reporter.start("downloading", total, "bytes")
+            reporter.start("downloading", total)
             started = True
         reporter.advance(done)
         if total is not None and done >= total:

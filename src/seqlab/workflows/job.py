@@ -126,7 +126,7 @@ class Job:
         self._tokens_before = self.position.tokens
         with catch_interruption() as interrupted:
             self.interrupted = interrupted
-            self.reporter.start("training", self.plan.steps, "steps")
+            self.reporter.start("training", self.plan.steps)
             self.outcome = train(self.model, self.optimiser, self.batches, self.plan, self.position, self)
             self.reporter.finish()
         if self.outcome == "interrupted":
@@ -231,7 +231,7 @@ def _batches(settings: LMSettings, prepared: Prepared, model: Any) -> tuple[Stre
 
 def _optimiser(model: Any, settings: LMSettings) -> torch.optim.Optimizer:
     training = settings.training
-    return build_optimiser(model, fitted(training.learning_rate), training.weight_decay)
+    return build_optimiser(model, fitted(training.learning_rate), fitted(training.weight_decay))
 
 
 def _fit_steps(settings: LMSettings, model: Any, batches: Any, carry: bool) -> tuple[LMSettings, StepCount]:

@@ -23,7 +23,7 @@ def quick_validation(model: Any, part: Part, begin_id: int) -> float:
 def score_part(model: Any, part: Part, tokenizer: Tokenizer, reporter: Reporter | None = None) -> Figures:
     """The figures of a whole part, every token counted once."""
     reporter = reporter or Reporter()
-    reporter.start(f"scoring the {part.name} text", 1.0, "share")
+    reporter.start(f"scoring the {part.name} text", 1.0)
     nats = nats_of_ids(model, part.ids, tokenizer.begin_id, policy_for(model), progress=reporter.advance)
     reporter.finish()
     facts = part.facts

@@ -36,7 +36,7 @@ def perplexity_sheet(
     rows = []
     for run in loaded:
         for text, content in read:
-            reporter.start(f"scoring {text.name} with {run.name}", 1.0, "share")
+            reporter.start(f"scoring {text.name} with {run.name}", 1.0)
             surprisals = run.scorer.score(content, progress=reporter.advance)
             reporter.finish()
             figures = figures_of(surprisals, content)

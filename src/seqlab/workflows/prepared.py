@@ -40,7 +40,7 @@ class Prepared:
                 wanted.kind, wanted.vocab_size, pieces_of(text, bounds["train"]), bounds["train"][1]
             )
         done = 0
-        reporter.start("encoding", text.bytes, "bytes")
+        reporter.start("encoding", text.bytes)
 
         def advance(count: int) -> None:
             nonlocal done
