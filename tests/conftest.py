@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-settings.register_profile("seqlab", deadline=None, max_examples=40)  # no test depends on the clock
+settings.register_profile("seqlab", deadline=None, max_examples=40, derandomize=True)  # no clock, no luck
 settings.load_profile("seqlab")
 
 

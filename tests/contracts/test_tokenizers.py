@@ -146,3 +146,11 @@ no_separators = st.text(st.characters(exclude_categories=["Cs"], exclude_charact
 def test_bpe_word_by_word_is_bpe_of_the_whole(text: str) -> None:
     tokenizer = ROUND_TRIP["bpe"]
     assert tokenizer.encode(text).ids.tolist() == tokenizer._library.encode(text).ids  # type: ignore[attr-defined]
+
+
+def test_bpe_forgets_words_when_it_remembers_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = fitted("bpe")
+    expected = tokenizer.encode(TRAINING).ids
+    monkeypatch.setattr(pieces, "PIECE", 40)
+    monkeypatch.setattr(type(tokenizer), "most_remembered", 3)
+    assert np.array_equal(tokenizer.encode(TRAINING).ids, expected)

@@ -37,8 +37,11 @@ def test_every_preset_fills_what_training_needs(kind: str, size: str) -> None:
 
 def test_longer_budgets_choose_sizes_that_are_not_smaller() -> None:
     chosen = [SIZES.index(size_for_budget(b)) for b in ("20s", "60s", "2m", "10m", "1h")]
-    assert chosen == sorted(chosen)
-    assert chosen[0] < chosen[-1]
+    assert chosen == [0, 0, 1, 1, 2]
+    assert size_for_budget("99s") == "small"
+    assert size_for_budget("100s") == size_for_budget("899s") == "medium"
+    assert size_for_budget("15m") == "large"
+    assert size_for_budget("500steps") == "small"
 
 
 def test_settings_survive_toml() -> None:
@@ -51,6 +54,10 @@ def test_unknown_and_mistyped_settings_name_the_nearest() -> None:
         with_flags(LMSettings(), {"dropuot": 0.1})
     with pytest.raises(UsageError, match=r"f: unknown setting 'model.witdh'; did you mean 'width'"):
         from_table({"model": {"witdh": 3}}, "f")
+    with pytest.raises(UsageError, match=r"f: unknown setting or table 'trainin'; did you mean 'training'"):
+        from_table({"trainin": {"seed": 3}}, "f")
+    with pytest.raises(UsageError, match=r"f: 'model' is 3; it must be a table of settings"):
+        from_table({"model": 3}, "f")
     with pytest.raises(UsageError, match=r"model.width is 'wide'; it must be of type int"):
         from_table({"model": {"width": "wide"}}, "f")
 
@@ -62,11 +69,18 @@ def test_unknown_and_mistyped_settings_name_the_nearest() -> None:
         ({"tokenizer": "bpee"}, "did you mean 'bpe'"),
         ({"width": 0}, "--width 0 is too small"),
         ({"dropout": 1.5}, "--dropout 1.5 must lie between 0 and 1"),
-        ({"learning_rate": 0.0}, "--learning-rate 0.0 must be greater than 0"),
-        ({"learning_rate": float("nan")}, "--learning-rate nan must be greater than 0"),
-        ({"seed": -1}, "--seed -1 must not be negative"),
+        ({"learning_rate": 0.0}, "--learning-rate 0.0 must be a number greater than 0"),
+        ({"learning_rate": float("nan")}, "--learning-rate nan must be a number greater than 0"),
+        ({"seed": -1}, "--seed -1 must be a number of 0 or more"),
         ({"decay": "cosin"}, "did you mean 'cosine'"),
         ({"budget": "soon"}, "budget 'soon'"),
+        ({"weight_decay": float("nan")}, "--weight-decay nan must be a number of 0 or more"),
+        ({"learning_rate": float("inf")}, "--learning-rate inf must be a number greater than 0"),
+        ({"width": 10**9}, "--width 1000000000 is too large; the most is 1,000,000"),
+        ({"width": 16.5}, "setting 'width' is 16.5; it must be of type int"),
+        ({"budget": 60}, "setting 'budget' is 60; it must be of type str"),
+        ({"tied": "no"}, "setting 'tied' is 'no'; it must be of type bool"),
+        ({"seed": None}, "setting 'seed' is None; it must be of type int"),
         ({"split": "90/20"}, "split"),
     ],
 )

@@ -9,8 +9,10 @@ from seqlab.core.errors import DataError
 from seqlab.core.registry import TOKENIZERS, look_up
 from seqlab.data.batching import BEGIN_EVERY, StreamBatches, WindowBatches
 from seqlab.data.cache import cache_folder
+from seqlab.data.pieces import read_blocks
 from seqlab.data.prepare import PARTS, id_type, pieces_of, prepare, split_bounds
 from seqlab.data.sources import open_text
+from seqlab.data.tokenizers import WordTokenizer
 
 
 @pytest.mark.parametrize("kind", sorted(TOKENIZERS))
@@ -73,14 +75,12 @@ def test_streams_read_on_where_they_stopped() -> None:
     assert batches.steps_per_epoch == 25
     for step in range(60):
         batch, following = batches(step), batches(step + 1)
+        assert batch.inputs.shape == batch.targets.shape == (4, 10)
+        assert np.array_equal(batch.inputs[:, 1:], batch.targets[:, :-1])
         if not following.fresh:
             assert np.array_equal(following.inputs[:, 0], batch.targets[:, -1])
-        kept = batch.inputs[:, 1:] if batch.fresh else batch.inputs
-        expected = (
-            batch.targets[:, :-1] if batch.fresh else np.concatenate([batch.inputs[:, :1], batch.targets[:, :-1]], 1)
-        )
-        assert np.array_equal(kept, expected)
         assert (batch.inputs[:, 0] == BEGIN).all() == batch.fresh == (step % 25 == 0)
+    assert batches(0).targets[:, 0].tolist() == [0, 250, 500, 750], "the begin id stands before the first token"
 
 
 def test_an_epoch_of_streams_covers_the_text() -> None:
@@ -92,20 +92,26 @@ def test_an_epoch_of_streams_covers_the_text() -> None:
 
 
 def test_an_epoch_of_windows_covers_the_text_in_another_order_each_time() -> None:
-    batches = WindowBatches(IDS, BEGIN, batch=3, context=9, seed=0)
+    batches = WindowBatches(IDS[:995], BEGIN, batch=3, context=9, seed=0)
     per_epoch = batches.steps_per_epoch
-    assert per_epoch == 37
-    for epoch in (0, 1):
+    assert per_epoch == 36  # 110 windows, of which two make no full batch
+    starts = []
+    for epoch in range(6):
         targets = np.concatenate([batches(epoch * per_epoch + k).targets.numpy() for k in range(per_epoch)])
-        assert len(np.unique(targets)) == targets.size == 999
+        assert len(np.unique(targets)) == targets.size == 108 * 9
         assert (np.diff(targets, axis=1) == 1).all()
+        starts.append(int(targets.min()) % 9)
+    assert len(set(starts)) > 1, "the cuts fall elsewhere in other epochs"
     assert not np.array_equal(batches(0).targets, batches(per_epoch).targets)
 
 
-def test_some_windows_start_with_the_begin_id() -> None:
-    batch = WindowBatches(IDS, BEGIN, batch=20, context=9, seed=0)(0)
-    rows = (batch.inputs[:, 0] == BEGIN).nonzero().ravel().tolist()
-    assert rows == list(range(0, 20, BEGIN_EVERY))
+def test_windows_read_what_stands_before_their_targets_or_the_begin_id() -> None:
+    batches = WindowBatches(IDS[:90], BEGIN, batch=10, context=9, seed=0)  # no spare tokens: the cuts are fixed
+    batch = batches(0)
+    assert np.array_equal(batch.inputs[:, 1:], batch.targets[:, :-1])
+    for row, (first_input, first_target) in enumerate(zip(batch.inputs[:, 0], batch.targets[:, 0], strict=True)):
+        begins = row % BEGIN_EVERY == 0 or first_target == 0
+        assert first_input == (BEGIN if begins else first_target - 1)
 
 
 @pytest.mark.parametrize("make", [StreamBatches, WindowBatches])
@@ -121,5 +127,23 @@ def test_short_texts_shrink_the_batch_and_too_short_ones_are_refused(make: type[
     batches = make(IDS[:40], BEGIN, batch=64, context=10, seed=0)
     assert 1 <= batches.batch <= 4
     assert batches(5).inputs.shape == (batches.batch, 10)
-    with pytest.raises(DataError, match="10 tokens, fewer than one context of 10 and one more; .*smaller --context"):
-        make(IDS[:10], BEGIN, batch=2, context=10, seed=0)
+    with pytest.raises(DataError, match="9 tokens, fewer than one context of 10; .*smaller --context"):
+        make(IDS[:9], BEGIN, batch=2, context=10, seed=0)
+
+
+def test_a_word_longer_than_a_piece_is_one_word(tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    path.write_text("start " + "x" * 200_000 + " end  " + "y" * 70_000)
+    text = open_text(str(path))
+    bounds = split_bounds(text, (1.0, 0.0, 0.0))
+    tokenizer = WordTokenizer.fit(pieces_of(text, bounds["train"]), 50)
+    facts = prepare(text, tokenizer, bounds)["train"].facts
+    assert (facts.words, facts.unknown) == (4, 0)
+    assert tokenizer.decode(tokenizer.encode(path.read_text()).ids.tolist()) == path.read_text()
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    path.write_text("abc")
+    with pytest.raises(DataError, match="became shorter while it was read"):
+        list(read_blocks(path, 0, 10))

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from seqlab.core.registry import MODELS
+from seqlab.core.units import SPELLING_NATS_PER_BYTE
 from seqlab.data.pieces import cut_text
 from seqlab.data.tokenizers import CharacterTokenizer
 from seqlab.evaluation.perplexity import Figures, figures_of
 from seqlab.evaluation.surprisal import (
-    SPELLING_NATS_PER_BYTE,
     ContextPolicy,
     Scorer,
     nats_of_ids,
@@ -43,11 +43,12 @@ def test_every_token_once_after_its_own_warm_up(kind: str, length: int) -> None:
     policy = ContextPolicy(segment=9, warmup=5)
     expected = []
     for start in range(0, length, policy.segment):
-        first = max(0, start - policy.warmup)
-        row = [V if first == 0 else int(ids[first - 1]), *ids[first : start + policy.segment].tolist()]
+        read = ids[max(0, start - policy.warmup) : start].tolist()  # exactly the warm-up
+        before = [] if start >= policy.warmup else [V]
+        row = [*before, *read, *ids[start : start + policy.segment].tolist()]
         log_p = lm(torch.tensor([row[:-1]]))[0][0].log_softmax(-1)
         nats = [-log_p[t, row[t + 1]].item() for t in range(len(row) - 1)]
-        expected += nats[start - first :]
+        expected += nats[len(before) + len(read) - 1 :]
     assert nats_of_ids(lm, ids, V, policy).tolist() == pytest.approx(expected, abs=1e-10)
 
 
@@ -113,3 +114,12 @@ def test_figures_never_overflow_or_divide_by_nothing() -> None:
     empty = Figures(0.0, 0, 0, 0, 0)
     assert empty.perplexity(0) is None
     assert empty.unknown_rate == 0
+
+
+def test_the_policies_and_how_they_are_printed() -> None:
+    assert policy_for(model("lstm")) == ContextPolicy(segment=1024, warmup=256)
+    assert policy_for(model("transformer")) == ContextPolicy(segment=8, warmup=8)
+    assert "segments of 8 tokens, each read after the 8 tokens before it" in str(policy_for(model("transformer")))
+    single = build_lm("transformer", vocab_size=V, width=16, heads=2, context=1)
+    assert policy_for(single) == ContextPolicy(segment=1, warmup=1)
+    assert len(nats_of_ids(single, IDS[:5], V, policy_for(single))) == 5

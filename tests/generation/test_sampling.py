@@ -54,7 +54,7 @@ def reference_probabilities(logits: list[float], temperature: float, k: int | No
 
 
 @given(
-    logits=st.lists(st.floats(-8, 8), min_size=1, max_size=9, unique=True),
+    logits=st.lists(st.integers(-80, 80).map(lambda n: n / 10), min_size=1, max_size=9, unique=True),
     temperature=st.floats(0.2, 3),
     k=st.none() | st.integers(1, 9),
     p=st.none() | st.floats(0.05, 0.99),
@@ -105,3 +105,47 @@ def test_the_seed_decides() -> None:
 def test_values_out_of_range_are_refused(how: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Choice(**how)
+
+
+class Spy:
+    """A model that remembers what it was fed, and in which order."""
+
+    vocab_size = 7
+
+    def __init__(self, max_positions: int | None) -> None:
+        self.max_positions = max_positions
+        self.fed: list[list[int]] = []
+
+    def __call__(self, ids: torch.Tensor, state: Any = None) -> tuple[torch.Tensor, Any]:
+        seen = [*(state or []), *ids[0].tolist()]
+        assert self.max_positions is None or len(seen) <= self.max_positions
+        self.fed.append(ids[0].tolist())
+        logits = torch.zeros(1, ids.shape[1], 7)
+        logits[0, -1, sum(seen) % 7] = 5.0
+        return logits, seen
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 6])
+def test_where_positions_end_the_last_half_is_read_anew(limit: int) -> None:
+    cached, uncached = Spy(limit), Spy(limit)
+    prompt = [7, 1, 2, 3, 4, 5, 6, 1]
+    one = list(generate(cached, prompt, 9, Choice(0.0), torch.Generator()))
+    two = list(generate(uncached, prompt, 9, Choice(0.0), torch.Generator(), cached=False))
+    assert one == two
+    assert cached.fed[0] == prompt[-max(1, limit // 2) :]
+    if limit == 5:  # two are read anew, then one at a time until five are in the state, then two again
+        assert [len(piece) for piece in cached.fed] == [2, 1, 1, 1, 2, 1, 1, 1, 2]
+
+
+def test_a_long_prompt_is_read_in_pieces() -> None:
+    spy = Spy(None)
+    list(generate(spy, [7] + [1] * 600, 2, Choice(0.0), torch.Generator()))
+    assert [len(piece) for piece in spy.fed] == [256, 256, 89, 1]
+
+
+def test_the_nucleus_stops_where_its_mass_is_reached() -> None:
+    assert Choice(1.0, top_p=0.5).probabilities(torch.zeros(2)).tolist() == [1.0, 0.0]
+
+
+def test_a_temperature_near_zero_is_greedy() -> None:
+    assert Choice(1e-310).probabilities(torch.tensor([1.0, 2.0, 1.5])).tolist() == [0.0, 1.0, 0.0]

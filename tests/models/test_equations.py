@@ -9,8 +9,10 @@ from torch import Tensor
 
 from seqlab.core.errors import UsageError
 from seqlab.layers.attention import CausalSelfAttention
+from seqlab.layers.blocks import DecoderBlock
 from seqlab.layers.positions import LearnedPosition, RotaryPosition, SinusoidalPosition, angles
 from seqlab.layers.recurrent import GRU, LSTM, RNN
+from seqlab.models import build_lm
 from seqlab.ops.attention import banded_attention, banded_causal_mask
 
 
@@ -159,3 +161,75 @@ def test_learned_positions_end_in_one_line() -> None:
         SinusoidalPosition(5)
     with pytest.raises(UsageError, match="even width per head, not 3"):
         RotaryPosition(3)
+
+
+def reference_block(block: DecoderBlock, x: Tensor) -> Tensor:
+    """x ← x + Attention(LN(x)); x ← x + W₂ gelu(W₁ LN(x)): written out."""
+
+    def layer_norm(u: Tensor, norm: torch.nn.LayerNorm) -> Tensor:
+        centred = u - u.mean(-1, keepdim=True)
+        return centred / (centred.square().mean(-1, keepdim=True) + norm.eps).sqrt() * norm.weight + norm.bias
+
+    x = x + block.attention(layer_norm(x, block.norm_attention))[0]
+    hidden = layer_norm(x, block.norm_mlp) @ block.mlp[0].weight.T + block.mlp[0].bias
+    hidden = hidden * 0.5 * (1 + torch.erf(hidden / math.sqrt(2)))
+    return x + hidden @ block.mlp[2].weight.T + block.mlp[2].bias
+
+
+def test_the_block_is_pre_norm() -> None:
+    block = DecoderBlock(CausalSelfAttention(8, 2, window=9), 8).double()
+    for p in block.parameters():
+        torch.nn.init.normal_(p, std=0.7)
+    x = torch.randn(2, 5, 8, dtype=torch.float64, requires_grad=True)
+    mine, expected = block(x)[0], reference_block(block, x)
+    assert torch.allclose(mine, expected, rtol=0, atol=1e-11)
+    for a, b in zip(gradients(block, mine, x), gradients(block, expected, x), strict=True):
+        assert torch.allclose(a, b, rtol=0, atol=1e-10)
+
+
+def test_the_cache_keeps_one_position_less_than_the_window() -> None:
+    attention = CausalSelfAttention(8, 2, window=5)
+    _, cache = attention(torch.randn(1, 12, 8))
+    assert cache.keys.shape == cache.values.shape == (1, 2, 4, 4)
+    assert cache.position == 12
+    _, cache = attention(torch.randn(1, 1, 8), cache)
+    assert cache.keys.shape[2] == 4
+    assert CausalSelfAttention(8, 2, window=1)(torch.randn(1, 3, 8))[1].keys.shape[2] == 0
+
+
+@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm", "transformer"])
+def test_dropout_acts_in_training_and_only_there(kind: str) -> None:
+    lm = build_lm(kind, vocab_size=9, width=16, depth=2, dropout=0.5)
+    ids = torch.arange(8)[None]
+    assert not torch.equal(lm.train()(ids)[0], lm(ids)[0])
+    assert torch.equal(lm.eval()(ids)[0], lm(ids)[0])
+
+
+def test_dropout_acts_at_the_input_and_at_the_output_of_the_recurrence() -> None:
+    lm = build_lm("gru", vocab_size=9, width=400, depth=1, dropout=0.5).train()
+    seen: dict[str, Tensor] = {}
+    lm.recurrent.register_forward_pre_hook(lambda _m, args: seen.update(input=args[0]))
+    lm.output.register_forward_pre_hook(lambda _m, args: seen.update(output=args[0]))
+    lm(torch.arange(8)[None])
+    for place, value in seen.items():
+        dropped = (value == 0).double().mean().item()
+        assert 0.4 < dropped < 0.6, place
+
+
+def test_attention_and_block_drop_too() -> None:
+    attention = CausalSelfAttention(8, 2, window=9, dropout=0.5).train()
+    x = torch.randn(1, 6, 8)
+    assert not torch.equal(attention(x)[0], attention(x)[0])
+    plain = CausalSelfAttention(8, 2, window=9)
+    block = DecoderBlock(plain, 8, dropout=0.5).train()
+    assert not torch.equal(block(x)[0], block(x)[0])
+
+
+@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm", "transformer"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_an_untrained_model_is_nearly_uniform(kind: str, tied: bool) -> None:
+    lm = build_lm(kind, vocab_size=200, width=64, tied=tied).eval()
+    ids = torch.randint(0, 200, (8, 32), generator=torch.Generator().manual_seed(0))
+    logits, _ = lm(ids)
+    loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).item()
+    assert abs(loss - math.log(200)) < 0.6

@@ -196,3 +196,38 @@ def test_the_learning_rate_rises_then_falls(decay: str) -> None:
     assert schedule(100) == pytest.approx(0.5 if decay == "constant" else 0.1)
     middle = {"cosine": 0.3, "linear": 0.3, "constant": 0.5}[decay]
     assert schedule(55) == pytest.approx(middle)
+
+
+def test_an_improvement_gives_new_patience_and_an_equal_value_does_not() -> None:
+    values = [3.0, 3.1, 2.0, 2.1, 1.0, 1.0, 1.2, 0.5]
+    recorder, model, p = Recorder(list(values)), tiny(), Position()
+    outcome = train(model, build_optimiser(model, 0.0, 0.0), batches, plan(40, patience=2), p, recorder)
+    assert outcome == "stopped early"
+    assert recorder.kept == [2, 6, 10]
+    assert p.step == 14
+
+
+def test_the_last_step_is_logged_and_validated_and_rates_are_those_of_the_schedule() -> None:
+    recorder, model = Recorder(), tiny()
+    wanted = plan(11, eval_every=4, log_every=3)
+    train(model, build_optimiser(model, 0.01, 0.0), batches, wanted, p := Position(), recorder)
+    assert [line["step"] for line in recorder.lines] == [3, 4, 6, 8, 9, 11]
+    assert [line["step"] for line in recorder.lines if "validation_nats_per_token" in line] == [4, 8, 11]
+    assert all(line["learning_rate"] == wanted.schedule(line["step"] - 1) for line in recorder.lines)
+    assert p.lines == 6
+
+
+def test_every_step_starts_from_no_gradient() -> None:
+    model = tiny()
+    optimiser = build_optimiser(model, 0.01, 0.0)
+    training_step(model, optimiser, batches(0), plan(), Position(), 0.01)
+    assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_bad_output_layer_is_named(tied: bool) -> None:
+    model = tiny(tied=tied)
+    with torch.no_grad():
+        model.output.bias[0] = torch.nan
+    with pytest.raises(NotFiniteError, match=r"activation is not finite is 'output'"):
+        training_step(model, build_optimiser(model, 0.1, 0.0), batches(0), plan(), Position(), 0.1)

@@ -2,7 +2,9 @@
 
 import io
 import math
+import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 import torch
 
 import seqlab
-from seqlab.core.errors import DataError, NotFiniteError, SeqlabError, UsageError
+from seqlab.core.errors import DataError, NotFiniteError, UsageError
 from seqlab.core.registry import MODELS, TOKENIZERS
 from seqlab.core.settings import SIZES, LMSettings, fit_lm_settings, with_flags
 from seqlab.core.units import Budget
@@ -232,13 +234,17 @@ def test_budgets_become_steps() -> None:
     class Batches:
         tokens_per_step, steps_per_epoch = 100, 7
 
-    def never() -> float:
+    def never() -> tuple[float, float]:
         raise AssertionError("only a time budget is timed")
 
-    assert count_steps(Budget(9, "steps"), Batches, never).steps == 9
-    assert count_steps(Budget(950, "tokens"), Batches, never).steps == 10
-    assert count_steps(Budget(3, "epochs"), Batches, never).steps == 21
-    assert count_steps(Budget(60, "seconds"), Batches, lambda: 0.5).steps == 114
+    assert count_steps(Budget(9, "steps"), Batches, never, None).steps == 9
+    assert count_steps(Budget(950, "tokens"), Batches, never, None).steps == 10
+    assert count_steps(Budget(3, "epochs"), Batches, never, None).steps == 21
+    minute = Budget(60, "seconds")
+    assert count_steps(minute, Batches, lambda: (0.5, 0.0), None).steps == 120
+    assert count_steps(minute, Batches, lambda: (0.5, 1.0), None).steps == 100  # ten validations of a second
+    assert count_steps(minute, Batches, lambda: (0.5, 1.0), 2).steps == 60
+    assert count_steps(minute, Batches, lambda: (0.5, 50.0), None).steps == 24  # at least a fifth is training
     assert [validations_on_the_way(Budget(s, "seconds")) for s in (10, 60, 600, 3600)] == [10, 10, 30, 50]
 
 
@@ -269,8 +275,16 @@ def test_presets_build_and_grow(kind: str, size: str) -> None:
 def test_settings_a_model_does_not_have_are_refused(small_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="model 'gru' has no setting 'heads'"):
         seqlab.train_lm(small_text, out=tmp_path / "run", model="gru", heads=2, **tiny)
-    with pytest.raises(SeqlabError, match="--vocab-size 12 is too small for bpe; the least is 257"):
-        seqlab.train_lm(small_text, out=tmp_path / "run", tokenizer="bpe", vocab_size=12, **tiny)
+    for tokenizer, size, message in (
+        ("bpe", 12, "--vocab-size 12 is too small for bpe; the least is 257"),
+        ("word", 1, "--vocab-size 1 is too small for word; the least is 2"),
+        ("char", 5, "--vocab-size is not a choice for the tokenizer 'char'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            seqlab.train_lm(small_text, out=tmp_path / "run", tokenizer=tokenizer, vocab_size=size, **tiny)
+    with pytest.raises(UsageError, match="--carry is not a choice for model 'transformer'"):
+        seqlab.train_lm(small_text, out=tmp_path / "run", model="transformer", carry=True, **tiny)
+    assert not (tmp_path / "run").exists()
 
 
 def test_greedy_generation_is_the_same_from_disk(small_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
@@ -303,3 +317,69 @@ def test_shared_passages_are_reported_and_remembered(tmp_path: Path, tiny: dict[
     assert said[0] == said[1]
     assert "This very sentence stands" in said[0]
     assert "This very sentence stands" in (run.folder / "report.html").read_text()
+
+
+def test_the_final_figures_are_those_of_the_best_weights(
+    small_text: Path, tmp_path: Path, tiny: dict[str, Any]
+) -> None:
+    settings = tiny | {"budget": "400steps", "eval_every": 2, "patience": 2, "learning_rate": 0.3, "decay": "constant"}
+    run = seqlab.train_lm(small_text, out=tmp_path / "run", model="rnn", **settings)
+    bounds = split_bounds(open_text(str(small_text)), (0.8, 0.1, 0.1))
+    content = small_text.read_bytes()[slice(*bounds["validation"])].decode()
+    assert run.final is not None
+    assert run.step == run.final["best_step"] < run.final["step"]
+    assert run.final["validation"]["nats"] == pytest.approx(
+        seqlab.load(tmp_path / "run").score(content).total, rel=1e-6
+    )
+
+
+def test_carrying_state_is_a_choice(small_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
+    for carry in (True, False):
+        seqlab.train_lm(small_text, out=tmp_path / str(carry), model="gru", carry=carry, **tiny)
+    carried, fresh = (weights(tmp_path / str(c))["model/output.weight"] for c in (True, False))
+    assert not torch.equal(carried, fresh)
+
+
+def test_training_leaves_torch_as_it_was(
+    small_text: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = []
+    original = measure.nats_of_ids
+
+    def spy(*args: Any, **kwargs: Any) -> Any:
+        modes.append((torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()))
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(measure, "nats_of_ids", spy)
+    before = torch.get_rng_state()
+    seqlab.train_lm(small_text, out=tmp_path / "run", dropout=0.5, **(tiny | {"threads": 2}))
+    assert set(modes) == {(True, 2)}
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.get_num_threads() == 1
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_folder_that_seqlab_did_not_begin_is_not_touched(
+    small_text: Path, tmp_path: Path, tiny: dict[str, Any]
+) -> None:
+    """Even if its files have the names that a run's have."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "tokenizer.json").write_text("precious")
+    (other / "metrics.jsonl").write_text("precious")
+    for resume in (False, True):
+        with pytest.raises(UsageError, match=r"exists already|not a run folder"):
+            seqlab.train_lm(small_text, out=other, resume=resume, **tiny)
+    assert {p.read_text() for p in other.iterdir()} == {"precious"}
+
+
+def test_a_pipe_is_a_text(small_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    content = small_text.read_bytes()
+    writer = threading.Thread(target=pipe.write_bytes, args=(content,))
+    writer.start()
+    run = seqlab.train_lm(pipe, out=tmp_path / "run", **tiny)
+    writer.join()
+    assert run.record["text_bytes"] == len(content)
+    assert seqlab.train_lm(out=tmp_path / "run", resume=True, budget="14steps").final["step"] == 14  # type: ignore[index]

@@ -293,3 +293,96 @@ def test_a_run_killed_after_stopping_early_stays_stopped(
     assert_identical(outcome(tmp_path / "torn"), outcome(tmp_path / "whole"))
     longer = seqlab.train_lm(out=tmp_path / "torn", resume=True, budget="500steps", reporter=None)
     assert longer.final["step"] > whole.final["step"]
+
+
+def test_a_crash_while_lengthening_is_mended_by_saying_it_again(
+    half_done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was written before the crash, the longer budget can still be given, and the run reaches it."""
+    seqlab.train_lm(out=half_done, resume=True)
+    for place in (RunFolder, "cut_metrics"), (job.Job, "save"), (RunFolder, "write_settings"):
+        folder = tmp_path / place[1]
+        shutil.copytree(half_done, folder)
+        with monkeypatch.context() as patch:
+            patch.setattr(*place, lambda *_: _die(True))
+            with pytest.raises(Crash):
+                seqlab.train_lm(out=folder, resume=True, budget="20steps")
+        run = seqlab.train_lm(out=folder, resume=True, budget="20steps")
+        assert run.final is not None
+        assert run.final["step"] == 20
+    with monkeypatch.context() as patch:
+        patch.setattr(job.Job, "run", lambda _self: _die(True))
+        with pytest.raises(Crash):
+            seqlab.train_lm(out=half_done, resume=True, budget="20steps")
+    assert seqlab.train_lm(out=half_done, resume=True).final["step"] == 20  # type: ignore[index]
+
+
+def test_a_report_that_a_crash_prevented_is_written_later(half_done: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "write_report", lambda *_: _die(True))
+        with pytest.raises(Crash):
+            seqlab.train_lm(out=half_done, resume=True)
+    before = RunFolder(half_done).metrics_file.read_bytes()
+    assert not (half_done / "report.html").exists()
+    seqlab.train_lm(out=half_done, resume=True)
+    assert (half_done / "report.html").exists()
+    assert RunFolder(half_done).metrics_file.read_bytes() == before, "the test text is not scored again"
+
+
+@pytest.mark.parametrize("lines", [0, 3])
+def test_metrics_that_lost_lines_are_found(half_done: Path, lines: int) -> None:
+    path = half_done / "metrics.jsonl"
+    kept = path.read_bytes().split(b"\n")[:lines]
+    path.write_bytes(b"".join(line + b"\n" for line in kept))
+    with pytest.raises(DamageError, match=r"metrics\.jsonl is damaged"):
+        seqlab.train_lm(out=half_done, resume=True)
+
+
+def test_resume_is_exact_on_two_threads(small_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = dict(
+        width=64, batch=16, context=16, budget="12steps", eval_every=4, threads=2, dropout=0.1
+    )
+    seqlab.train_lm(small_text, out=tmp_path / "whole", **settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(job.Job, "after_step", lambda self, position: _die(position.step == 7))
+        with pytest.raises(Crash):
+            seqlab.train_lm(small_text, out=tmp_path / "torn", **settings)
+    seqlab.train_lm(out=tmp_path / "torn", resume=True)
+    assert_identical(outcome(tmp_path / "torn"), outcome(tmp_path / "whole"))
+
+
+def test_the_periodic_save_bounds_what_a_crash_costs(
+    small_text: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "SAVE_SECONDS", 0.0)
+    original = job.Job.after_step
+
+    def dying(self: job.Job, position: Any) -> None:
+        original(self, position)
+        _die(position.step == 6)
+
+    monkeypatch.setattr(job.Job, "after_step", dying)
+    with pytest.raises(Crash):
+        seqlab.train_lm(small_text, out=tmp_path / "run", **tiny)
+    saved = load_tensors(RunFolder(tmp_path / "run").checkpoint_file)[1]["position"]["step"]
+    assert saved == 6
+
+
+def test_an_interrupted_run_gives_its_best_weights_and_resumes_exactly(
+    small_text: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seqlab.train_lm(small_text, out=tmp_path / "whole", dropout=0.2, **tiny)
+    original = job.Job.after_step
+
+    def interrupting(self: job.Job, position: Any) -> None:
+        original(self, position)
+        if position.step == 6:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job.Job, "after_step", interrupting)
+        run = seqlab.train_lm(small_text, out=tmp_path / "torn", dropout=0.2, **tiny)
+    assert run.final is None
+    assert run.step == 4
+    seqlab.train_lm(out=tmp_path / "torn", resume=True)
+    assert_identical(outcome(tmp_path / "torn"), outcome(tmp_path / "whole"))

@@ -30,6 +30,8 @@ def demo(arguments: argparse.Namespace) -> int:
         budget=arguments.budget, out=arguments.out, threads=arguments.threads, reporter=TerminalReporter()
     )
     if result is None:
+        if arguments.json:
+            emit_json({"interrupted": True})
         return 0
     if arguments.json:
         emit_json(demo_json(result))

@@ -144,8 +144,9 @@ def generate(arguments: argparse.Namespace) -> int:
         emit_json({"text": run.generate(arguments.prompt, **how)})
         return 0
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    stream = run.stream(arguments.prompt, **how)  # refuses wrong values before anything is written
     sys.stdout.write(arguments.prompt)
-    for part in run.stream(arguments.prompt, **how):
+    for part in stream:
         sys.stdout.write(decoder.decode(part))
         sys.stdout.flush()
     sys.stdout.write(decoder.decode(b"", final=True) + "\n")

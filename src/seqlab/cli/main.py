@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 
 import seqlab
 from seqlab.cli import data, demo, lm
@@ -35,30 +38,63 @@ def build_parser() -> Parser:
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command; 0: done, 1: failed, 2: wrong use."""
     words = list(sys.argv[1:] if words is None else words)
-    debug = "--debug" in words
+    _prepare_process()
     try:
         arguments, unknown = build_parser().parse_known_args(words)
         if unknown:
             arguments.parser.refuse_unknown(unknown)
         if arguments.run is None:
             raise UsageError(f"a command is missing; see '{arguments.parser.prog} --help'")
-        code: int = arguments.run(arguments)
+        with _terminate_as_interrupt():
+            code: int = arguments.run(arguments)
+        sys.stdout.flush()
         return code
-    except SeqlabError as error:
-        if debug:
-            raise
-        return _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        return _fail("interrupted", 1)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: nothing more to say
         return 0
-    except MemoryError:
-        return _fail("out of memory; try a smaller --batch, --context or --size, or --accumulate 4", 1)
-    except Exception as error:
-        if debug:
+    except (Exception, KeyboardInterrupt) as error:
+        if "--debug" in words:
             raise
-        return _fail(f"unexpected {type(error).__name__}: {error}; run again with --debug and report it", 1)
+        return _fail(*explained(error))
+
+
+def explained(error: BaseException) -> tuple[str, int]:
+    """One line for a person, and the exit code."""
+    if isinstance(error, SeqlabError):
+        return str(error), error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", 1
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+        return "out of memory; try a smaller --batch, --context or --size, or --accumulate 4", 1
+    if isinstance(error, OSError) and error.strerror:
+        return (
+            f"{error.filename or 'standard output'}: {error.strerror}; check the path, its permissions and the disk",
+            1,
+        )
+    return f"unexpected {type(error).__name__}: {error}; run again with --debug and report it", 1
+
+
+def _prepare_process() -> None:
+    """Before torch is loaded: threads that wait briefly, then sleep; characters that the terminal lacks become '?'."""
+    # Waiting threads spin; when another program wants the core, that makes training several times slower
+    # (docs/benchmarks.md). A short spin costs nothing on a quiet machine.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+@contextlib.contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does: cleanly, with temporary files removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def _fail(message: str, code: int) -> int:

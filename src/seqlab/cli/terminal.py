@@ -56,13 +56,15 @@ class TerminalReporter(Reporter):
     def _move_bar(self, done: float) -> None:
         if self._bar is None:
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.table import Column
 
+            one_line = Column(no_wrap=True, overflow="ellipsis")
             columns = (
                 TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.percentage:>3.0f}%  {task.fields[words]}"),
+                BarColumn(bar_width=24 if self._console.width >= 110 else 10),
+                TextColumn("{task.percentage:>3.0f}%"),
                 TimeRemainingColumn(compact=True),
-                TextColumn("left"),
+                TextColumn("left  {task.fields[words]}", table_column=one_line),
             )
             self._bar = Progress(*columns, console=self._console, transient=True)
             self._bar.start()
@@ -85,10 +87,10 @@ def training_words(figures: dict[str, Any]) -> list[str]:
     if "characters_per_token" in figures and "train_nats_per_token" in figures:
         bits = figures["train_nats_per_token"] / figures["characters_per_token"] / math.log(2)
         words.append(f"{bits:.3f} bits/char")
-    if "validation_nats_per_token" in figures:
-        words.append(f"validation {figures['validation_nats_per_token']:.3f}")
     if "tokens_per_second" in figures:
         words.append(f"{human_count(figures['tokens_per_second'])} tokens/s")
+    if "validation_nats_per_token" in figures:
+        words.append(f"validation {figures['validation_nats_per_token']:.3f}")
     return words
 
 

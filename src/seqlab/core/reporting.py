@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -14,8 +16,17 @@ class Reporter:
     def warn(self, line: str) -> None:
         """Something to look at."""
 
+    @contextlib.contextmanager
+    def task(self, name: str, total: float | None) -> Iterator[None]:
+        """A task that counts up to `total`; it ends however its block ends."""
+        self.start(name, total)
+        try:
+            yield
+        finally:
+            self.finish()
+
     def start(self, task: str, total: float | None) -> None:
-        """A task begins that counts up to `total`."""
+        """A task begins."""
 
     def advance(self, done: float, figures: dict[str, Any] | None = None) -> None:
         """The task has reached `done`; `figures` are worth showing beside the bar."""

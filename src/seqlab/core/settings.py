@@ -9,6 +9,7 @@ says beats every preset.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -60,8 +61,8 @@ class TrainingSettings:
     accumulate: int = setting(1, "cut each batch into this many pieces to save memory (same result)")
     learning_rate: float | None = setting(None, "peak learning rate")
     warmup: float = setting(0.05, "share of the steps over which the learning rate rises")
-    decay: str = setting("cosine", "cosine, linear or constant, down to final_lr", choices=DECAYS)
-    final_lr: float = setting(0.01, "learning rate at the end, as a share of the peak")
+    decay: str = setting("linear", "cosine, linear or constant, down to final_lr", choices=DECAYS)
+    final_lr: float = setting(0.0, "learning rate at the end, as a share of the peak")
     weight_decay: float | None = setting(None, "decoupled weight decay of the matrices")
     clip: float = setting(1.0, "largest global gradient norm")
     carry: bool | None = setting(None, "carry recurrent state from batch to batch (truncated BPTT)")
@@ -86,29 +87,30 @@ Preset = dict[str, Any]
 Value = TypeVar("Value")
 
 # Found by experiment on 2 cores (docs/log.md): what each kind gets out of its time. In a minute the number of steps
-# is what is scarce, so batches are small; with more time the text is read more often, so dropout grows.
-_RECURRENT: Preset = dict(batch=16, context=64, weight_decay=0.3)
-_ATTENTION: Preset = dict(batch=8, positions="rotary", weight_decay=0.1)
+# is what is scarce, so batches are small and nothing is dropped; with more time the text is read more often, so the
+# layers are wider and dropout grows.
+_RECURRENT: Preset = dict(depth=1, batch=32, context=32, weight_decay=0.1)
+_ATTENTION: Preset = dict(batch=16, positions="rotary", weight_decay=0.1)
 PRESETS: dict[str, dict[str, Preset]] = {
     "rnn": {
-        "small": dict(width=256, depth=1, learning_rate=2e-3, dropout=0.1) | _RECURRENT,
-        "medium": dict(width=512, depth=1, learning_rate=1e-3, dropout=0.3) | _RECURRENT,
-        "large": dict(width=768, depth=2, learning_rate=5e-4, dropout=0.4) | _RECURRENT,
+        "small": dict(width=256, learning_rate=2e-3, dropout=0.0) | _RECURRENT,
+        "medium": dict(width=512, learning_rate=1e-3, dropout=0.2) | _RECURRENT,
+        "large": dict(width=768, learning_rate=7e-4, dropout=0.3) | _RECURRENT,
     },
     "gru": {
-        "small": dict(width=256, depth=1, learning_rate=5e-3, dropout=0.2) | _RECURRENT,
-        "medium": dict(width=512, depth=1, learning_rate=3e-3, dropout=0.4) | _RECURRENT,
-        "large": dict(width=768, depth=2, learning_rate=2e-3, dropout=0.5) | _RECURRENT,
+        "small": dict(width=256, learning_rate=6e-3, dropout=0.0) | _RECURRENT,
+        "medium": dict(width=448, learning_rate=4e-3, dropout=0.3) | _RECURRENT,
+        "large": dict(width=768, learning_rate=2e-3, dropout=0.5) | _RECURRENT,
     },
     "lstm": {
-        "small": dict(width=256, depth=1, learning_rate=5e-3, dropout=0.2) | _RECURRENT,
-        "medium": dict(width=512, depth=1, learning_rate=4e-3, dropout=0.4) | _RECURRENT,
-        "large": dict(width=768, depth=2, learning_rate=2e-3, dropout=0.5) | _RECURRENT,
+        "small": dict(width=256, learning_rate=6e-3, dropout=0.0) | _RECURRENT,
+        "medium": dict(width=448, learning_rate=4e-3, dropout=0.3) | _RECURRENT,
+        "large": dict(width=768, learning_rate=2e-3, dropout=0.5) | _RECURRENT,
     },
     "transformer": {
-        "small": dict(width=128, depth=3, heads=4, context=128, learning_rate=4e-3, dropout=0.05) | _ATTENTION,
-        "medium": dict(width=256, depth=4, heads=8, context=192, learning_rate=2e-3, dropout=0.2) | _ATTENTION,
-        "large": dict(width=384, depth=6, heads=6, context=256, learning_rate=1e-3, dropout=0.3) | _ATTENTION,
+        "small": dict(width=128, depth=3, heads=4, context=64, learning_rate=4e-3, dropout=0.0) | _ATTENTION,
+        "medium": dict(width=192, depth=4, heads=6, context=128, learning_rate=2e-3, dropout=0.1) | _ATTENTION,
+        "large": dict(width=320, depth=6, heads=5, context=256, learning_rate=1e-3, dropout=0.2) | _ATTENTION,
     },
 }
 # Models of one's own start from these.
@@ -120,9 +122,9 @@ COMMON_PRESET: Preset = dict(tied=False, carry=True)
 def size_for_budget(budget: str) -> str:
     """The preset that gets the most out of a budget on a small machine (docs/log.md)."""
     seconds = parse_budget(budget).seconds
-    if seconds is None or seconds < 300:
+    if seconds is None or seconds < 100:
         return "small"
-    return "medium" if seconds < 1800 else "large"
+    return "medium" if seconds < 900 else "large"
 
 
 def fit_lm_settings(settings: LMSettings) -> LMSettings:
@@ -145,9 +147,24 @@ def _fill(group: Any, preset: Preset) -> Any:
     return dataclasses.replace(group, **{name: preset[name] for name in missing & preset.keys()})
 
 
+BYTES_PER_BPE_TOKEN = 900  # of training text for each token of the vocabulary (docs/log.md)
+BPE_VOCABULARY = (320, 4096)
+WORD_VOCABULARY = 10_000
+
+
+def default_vocab_size(kind: str, train_bytes: int) -> int | None:
+    """BPE: one token for so many bytes of training text, within a range; byte and char have no choice."""
+    if kind == "bpe":
+        least, most = BPE_VOCABULARY
+        return min(most, max(least, train_bytes // BYTES_PER_BPE_TOKEN))
+    return WORD_VOCABULARY if kind == "word" else None
+
+
 # --------------------------------------------------------------------------- checks
 
 AT_LEAST_ONE = ("vocab_size", "width", "depth", "heads", "batch", "context", "accumulate", "eval_every")
+LARGEST = 1_000_000  # of any of them
+MOST_THREADS = 1024
 POSITIVE = ("learning_rate", "clip")
 NOT_NEGATIVE = ("weight_decay", "patience", "seed")
 SHARES = ("dropout", "warmup", "final_lr")
@@ -171,17 +188,25 @@ def check_range(name: str, value: Any) -> None:
     flag = dashed(name)
     if name in AT_LEAST_ONE and value < 1:
         raise UsageError(f"--{flag} {value} is too small; the least is 1")
-    if name in POSITIVE and not value > 0:
-        raise UsageError(f"--{flag} {value} must be greater than 0")
-    if name in NOT_NEGATIVE and value < 0:
-        raise UsageError(f"--{flag} {value} must not be negative")
+    if name in AT_LEAST_ONE and value > LARGEST:
+        raise UsageError(f"--{flag} {value} is too large; the most is {LARGEST:,}")
+    if name in POSITIVE and not 0 < value < math.inf:
+        raise UsageError(f"--{flag} {value} must be a number greater than 0")
+    if name in NOT_NEGATIVE and not 0 <= value < math.inf:
+        raise UsageError(f"--{flag} {value} must be a number of 0 or more")
     if name in SHARES and not 0 <= value <= 1:
         raise UsageError(f"--{flag} {value} must lie between 0 and 1")
+
+
+def check_threads(threads: int | None) -> None:
+    if threads is not None and not 1 <= threads <= MOST_THREADS:
+        raise UsageError(f"--threads {threads} must lie between 1 and {MOST_THREADS}")
 
 
 # --------------------------------------------------------------------------- flags and tables
 
 Table = dict[str, dict[str, Any]]
+NOT_SETTINGS = {"sha256", "seqlab", "record"}  # what a settings.toml holds besides them
 
 
 def dashed(name: str) -> str:
@@ -205,6 +230,7 @@ def with_flags(settings: LMSettings, given: dict[str, Any]) -> LMSettings:
         if name not in known:
             raise UsageError(f"unknown setting '{name}'{nearest(name, known)}")
         group, f = known[name]
+        _check_type(f"setting '{name}'", value, str(f.type))
         changes.setdefault(group, {})[f.name] = value
     return _with_changes(settings, changes)
 
@@ -219,8 +245,13 @@ def from_table(table: dict[str, Any], source: str) -> LMSettings:
     """The settings of a `settings.toml`; `source` names the file in errors."""
     settings = LMSettings()
     changes: Table = {}
+    groups = {group.name for group in dataclasses.fields(settings)}
+    for name in table.keys() - groups - NOT_SETTINGS:
+        raise UsageError(f"{source}: unknown setting or table '{name}'{nearest(name, groups)}")
     for group in dataclasses.fields(settings):
         values = table.get(group.name, {})
+        if not isinstance(values, dict):
+            raise UsageError(f"{source}: '{group.name}' is {values!r}; it must be a table of settings")
         known = {f.name: f for f in dataclasses.fields(getattr(settings, group.name))}
         for name, value in values.items():
             if name not in known:

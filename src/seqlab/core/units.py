@@ -1,9 +1,13 @@
 """Amounts as people write them: budgets (``60s``, ``5m``, ``2000steps``) and splits (``90/10``)."""
 
+import math
 import re
 from dataclasses import dataclass
 
 from seqlab.core.errors import UsageError
+
+SPELLING_NATS_PER_BYTE = 8 * math.log(2)  # what an unknown token is charged for each byte of its spelling
+LONGEST_BUDGET = 1e12  # of any unit: beyond it nobody means what is written
 
 SECONDS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 COUNTS = {"step": "steps", "steps": "steps", "token": "tokens", "tokens": "tokens"} | {
@@ -30,9 +34,9 @@ def parse_budget(text: str) -> Budget:
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kKMG]?)\s*([a-z]+)\s*", text)
     if match:
         amount, scale, unit = float(match[1]), match[2], match[3]
-        if unit in SECONDS and not scale and amount > 0:
+        if unit in SECONDS and not scale and 0 < amount <= LONGEST_BUDGET:
             return Budget(amount * SECONDS[unit], "seconds")
-        if unit in COUNTS and amount > 0:
+        if unit in COUNTS and 0 < amount <= LONGEST_BUDGET:
             return Budget(amount * SCALES[scale], COUNTS[unit])
     raise UsageError(f"budget '{text}' is not understood; give a time (60s, 5m, 1h), 2000steps, 5Mtokens or 3epochs")
 
@@ -43,7 +47,7 @@ def parse_split(text: str) -> tuple[float, float, float]:
         shares = [float(part) for part in text.split("/")]
     except ValueError:
         shares = []
-    if len(shares) not in (2, 3) or min(shares) < 0 or shares[0] <= 0 or shares[1] <= 0:
+    if len(shares) not in (2, 3) or not all(0 <= share <= 100 for share in shares) or shares[0] <= 0 or shares[1] <= 0:
         raise UsageError(f"split '{text}' is not understood; give percentages such as 80/10/10 or 90/10")
     total = sum(shares)
     if abs(total - 100) > 1e-6:

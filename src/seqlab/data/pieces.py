@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from seqlab.core.errors import DataError
+
 PIECE = 1 << 16
 _TAIL = 1 << 10  # where a cut is looked for first; the whole second half is searched only if need be
 _RUN_OF_SPACE = re.compile(r"(?<=\S)\s")
@@ -49,5 +51,7 @@ def read_blocks(path: Path, start: int, end: int, block: int = 1 << 20) -> Itera
         file.seek(start)
         while start < end:
             content = file.read(min(block, end - start))
+            if not content:
+                raise DataError(f"{path} became shorter while it was read; leave it alone and start again")
             start += len(content)
             yield decoder.decode(content, final=start >= end)

@@ -27,6 +27,7 @@ from seqlab.data.sources import Text
 from seqlab.data.tokenizers import Tokenizer
 
 PARTS = ("train", "validation", "test")
+FORMAT = 2  # raise it when the same tokenizer makes other ids, or the files change: old caches are then left alone
 Bounds = dict[str, tuple[int, int]]
 
 
@@ -81,7 +82,7 @@ def prepare(
     text: Text, tokenizer: Tokenizer, bounds: Bounds, progress: Callable[[int], None] | None = None
 ) -> dict[str, Part]:
     """The encoded parts, from the cache if it holds them undamaged, else encoded now."""
-    key = sha256_of(canonical_json([text.sha256, tokenizer.sha256, sorted(bounds.items())]))[:32]
+    key = sha256_of(canonical_json([FORMAT, text.sha256, tokenizer.sha256, sorted(bounds.items())]))[:32]
     folder = cache_folder() / "ids" / key
     parts = _load(folder, id_type(tokenizer.vocab_size))
     if parts is None:
@@ -149,9 +150,11 @@ def _encode_part(
 
     def counted() -> Iterator[str]:
         nonlocal characters, words
+        inside_word = False
         for piece in pieces_of(text, bounds):
             characters += len(piece)
-            words += len(piece.split())
+            words += len(piece.split()) - (inside_word and not piece[0].isspace())
+            inside_word = not piece[-1].isspace()
             yield piece
 
     with write_failures(path), path.open("wb") as file:

@@ -45,8 +45,10 @@ def open_text(
 ) -> Text:
     """The text that `source` names: '-', a file, a folder, or (if there is no such file) a corpus."""
     _check_encoding(encoding)
-    path = Path(source)
+    path = _checked_path(source)
     if source == "-":
+        if sys.stdin is None:
+            raise UsageError("there is no standard input to read; name a file instead of '-'")
         return _spool([("standard input", sys.stdin.buffer)], encoding, "standard input")
     if path.is_dir():
         return _spool(_open_all(_text_files(path)), encoding, path.name or str(path))
@@ -65,9 +67,22 @@ def read_text(source: str, encoding: str = "utf-8") -> tuple[Text, str]:
     return text, text.path.read_bytes().decode("utf-8")
 
 
+def _checked_path(source: str) -> Path:
+    """A path that can be looked up and recorded."""
+    try:
+        source.encode()
+        Path(source).exists()
+    except UnicodeEncodeError:
+        raise UsageError(f"the name {source!a} is not valid Unicode; rename the file") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"cannot read '{source[:80]}': {reason}; check the path") from None
+    return Path(source)
+
+
 def _check_encoding(encoding: str) -> None:
     try:
-        codecs.lookup(encoding)
+        "a".encode(encoding)  # unlike a bare look-up, this refuses what is no encoding of text
     except LookupError:
         raise UsageError(f"--encoding '{encoding}' is not known; for example utf-8, latin-1, utf-16, cp1252") from None
 
@@ -103,7 +118,7 @@ def _open_binary(path: Path) -> IO[bytes]:
 
 
 def _open_file(path: Path, encoding: str) -> Text:
-    if path.suffix in OPENERS or not _is_utf8(encoding):
+    if path.suffix in OPENERS or not _is_utf8(encoding) or not path.is_file():  # a pipe can be read only once
         return _spool(_open_all([path]), encoding, path.name)
     digest, count = hashlib.sha256(), 0
     with _open_binary(path) as file:

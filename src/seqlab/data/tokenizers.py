@@ -19,9 +19,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from seqlab.core.errors import DamageError, DataError, SeqlabError
+from seqlab.core.errors import DamageError, DataError, SeqlabError, UsageError
 from seqlab.core.files import canonical_json, sha256_of, write_bytes
 from seqlab.core.registry import TOKENIZERS, look_up
+from seqlab.core.settings import default_vocab_size
 from seqlab.core.types import Encoding
 from seqlab.data.pieces import cut_text
 
@@ -35,6 +36,17 @@ class Tokenizer(ABC):
     kind: ClassVar[str]
     vocab_size: int
     unknown_id: int | None = None
+    least_vocab_size: ClassVar[int | None] = None  # None: the size of the vocabulary is not a choice
+
+    @classmethod
+    def checked_size(cls, vocab_size: int | None) -> int:
+        """The size to learn; None means the default for a text of unknown length."""
+        least = cls.least_vocab_size
+        assert least is not None, f"{cls.kind} has no size to choose"
+        size = vocab_size if vocab_size is not None else default_vocab_size(cls.kind, 0) or least
+        if size < least:
+            raise UsageError(f"--vocab-size {size} is too small for {cls.kind}; the least is {least}")
+        return size
 
     @classmethod
     @abstractmethod
@@ -151,7 +163,10 @@ class CharacterTokenizer(Tokenizer):
 
     @classmethod
     def fit(cls, pieces: Iterable[str], vocab_size: int | None = None) -> CharacterTokenizer:
-        return cls(list(set().union(*(set(piece) for piece in pieces))))
+        characters: set[str] = set()
+        for piece in pieces:
+            characters.update(piece)
+        return cls(list(characters))
 
     def encode_pieces(self, pieces: Iterable[str]) -> Iterator[tuple[Ids, Ids]]:
         for piece in pieces:
@@ -182,7 +197,7 @@ class WordTokenizer(Tokenizer):
 
     kind = "word"
     unknown_id = UNKNOWN
-    default_vocab_size = 10_000
+    least_vocab_size = 2  # the unknown class, and a word that can be written
     _gap_and_word = re.compile(r"(\s*)(\S*)")
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -193,17 +208,18 @@ class WordTokenizer(Tokenizer):
 
     @classmethod
     def fit(cls, pieces: Iterable[str], vocab_size: int | None = None) -> WordTokenizer:
+        size = cls.checked_size(vocab_size)
         counts: Counter[str] = Counter()
         for tokens in cls._split(pieces):
             counts.update(token for token, _ in tokens)
         ranked = sorted(counts, key=lambda word: (-counts[word], word))
-        return cls(ranked[: (vocab_size or cls.default_vocab_size) - 1])
+        return cls(ranked[: size - 1])
 
     @classmethod
     def _split(cls, pieces: Iterable[str]) -> Iterator[list[tuple[str, int]]]:
         """(token, byte length of its span) for each piece of one text."""
         expected = ""  # the gap that needs no token: none at the start, one space after a word
-        for piece in pieces:
+        for piece in _whole_words(pieces):
             tokens: list[tuple[str, int]] = []
             for gap, word in cls._gap_and_word.findall(piece):
                 unusual = gap not in (expected, "")
@@ -239,11 +255,22 @@ class WordTokenizer(Tokenizer):
         return cls(content["words"])
 
 
+def _whole_words(pieces: Iterable[str]) -> Iterator[str]:
+    """The same text in pieces that never end inside a word, however long it is."""
+    held: list[str] = []
+    for piece in pieces:
+        if held and (piece[0].isspace() or held[-1][-1].isspace()):
+            yield "".join(held)
+            held = []
+        held.append(piece)
+    if held:
+        yield "".join(held)
+
+
 class BPETokenizer(Tokenizer):
     """Byte-level byte-pair encoding, trained with the `tokenizers` library: nothing is unknown."""
 
     kind = "bpe"
-    default_vocab_size = 512
     least_vocab_size = 257  # every byte, and one merge
     most_remembered = 1_000_000  # words
     _space_and_word = re.compile(r"\s*\S+|\s+")
@@ -265,9 +292,7 @@ class BPETokenizer(Tokenizer):
         from tokenizers import Tokenizer as Library
         from tokenizers import models, pre_tokenizers, trainers
 
-        size = vocab_size or cls.default_vocab_size
-        if size < cls.least_vocab_size:
-            raise SeqlabError(f"--vocab-size {size} is too small for bpe; the least is {cls.least_vocab_size}")
+        size = cls.checked_size(vocab_size)
         library = Library(models.BPE())
         library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         trainer = trainers.BpeTrainer(

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from seqlab.core.errors import DataError, UsageError
+from seqlab.core.units import SPELLING_NATS_PER_BYTE
 
 MAX_TRAINING_BYTES = 20_000_000
 MAX_XZ_DICTIONARY = 1536 << 20
 ORDER = 6
-NATS_PER_BYTE = 8 * math.log(2)
 NOT_SEEN = -1
 
 Ids = npt.NDArray[np.int64]
@@ -98,7 +98,7 @@ def xz(train_text: str, held_out: str, *, note: str = "") -> Baseline:
     train, text = train_text.encode(), held_out.encode()
     dictionary = min(MAX_XZ_DICTIONARY, max(4096, len(train) + len(text)))
     more = _compressed_bytes(train + text, dictionary) - _compressed_bytes(train, dictionary)
-    return _baseline("xz", more * NATS_PER_BYTE, held_out, note)
+    return _baseline("xz", more * SPELLING_NATS_PER_BYTE, held_out, note)
 
 
 def _compressed_bytes(content: bytes, dictionary: int) -> int:
@@ -171,7 +171,7 @@ class CharacterNGrams:
         """8 bits for every UTF-8 byte of the characters that training never saw."""
         unknown = _code_points(text)[self.ids(text) == len(self.alphabet)]
         utf8_bytes = 1 + (unknown >= 0x80) + (unknown >= 0x800).astype(int) + (unknown >= 0x10000)
-        return float(utf8_bytes.sum()) * NATS_PER_BYTE
+        return float(utf8_bytes.sum()) * SPELLING_NATS_PER_BYTE
 
     def probabilities(self, text: str) -> Iterator[Probabilities]:
         """p_1, p_2, … of every character of the text, given those before it; one array for each order."""

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from seqlab.core.types import Encoding, Surprisals
+from seqlab.core.units import SPELLING_NATS_PER_BYTE
 
-SPELLING_NATS_PER_BYTE = 8 * float(np.log(2))  # an unknown token is charged 8 bits per UTF-8 byte
 PIECE = 128  # tokens fed at a time to a model that carries state: bounds the memory of the logits
 BATCH = 64  # segments scored side by side
 
@@ -27,7 +27,7 @@ class ContextPolicy:
     """How much a token's prediction may look back on."""
 
     segment: int  # tokens scored in one go
-    warmup: int  # tokens read before them
+    warmup: int  # tokens read before them, at least one
 
     def __str__(self) -> str:
         return (
@@ -41,7 +41,8 @@ def policy_for(model: Any) -> ContextPolicy:
     context = getattr(model, "context", None)
     if context is None:
         return ContextPolicy(segment=1024, warmup=256)
-    return ContextPolicy(segment=context - context // 2, warmup=context // 2)
+    warmup = max(1, context // 2)
+    return ContextPolicy(segment=max(1, context - warmup), warmup=warmup)
 
 
 def segment_starts(tokens: int, policy: ContextPolicy, most_tokens: int | None = None) -> NDArray[np.int64]:
@@ -83,12 +84,12 @@ def nats_of_ids(
 def _score_segments(
     model: Any, ids: NDArray[Any], begin_id: int, policy: ContextPolicy, starts: NDArray[np.int64]
 ) -> list[NDArray[np.float64]]:
-    """Rows [start − warmup − 1, start + segment): the first id of a row is only read.
+    """Rows [start − warmup, start + segment): the first id of a row is only read.
 
     A row that would begin before the text begins with the begin id and is shorter; rows are padded on
     the right, where nothing is counted.
     """
-    first = np.maximum(starts - policy.warmup, 0)  # position of the first *target* in the row
+    first = np.maximum(starts - policy.warmup + 1, 0)  # position of the first *target* in the row
     last = np.minimum(starts + policy.segment, len(ids))
     length = int((last - first).max())
     rows = np.zeros((len(starts), length + 1), np.int64)

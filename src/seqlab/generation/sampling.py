@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 
 from seqlab.core.errors import UsageError
+from seqlab.core.state import State
 from seqlab.core.types import LanguageModel
+
+READ_AT_ONCE = 256  # tokens
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class Choice:
 
         The nucleus is the smallest set of likeliest tokens whose mass reaches p.
         """
-        p = torch.softmax(logits.double() / self.temperature, dim=-1)
+        logits = logits.double()
+        p = torch.softmax((logits - logits.max()) / self.temperature, dim=-1)  # no overflow at any temperature
         ranked, order = p.sort(descending=True, stable=True)
         if self.top_k is not None:
             ranked[self.top_k :] = 0
@@ -68,8 +72,6 @@ def generate(
     """
     limit: int | None = getattr(model, "max_positions", None)
     ids, start, state = list(prompt), 0, None
-    if limit is not None and len(ids) > limit:
-        start = len(ids) - limit // 2
     unread = start  # ids from here on are not yet in the state
     for _ in range(tokens):
         if limit is not None and len(ids) - start > limit:
@@ -77,9 +79,15 @@ def generate(
             unread, state = start, None
         if not cached:
             unread, state = start, None
-        logits, state = model(torch.tensor([ids[unread:]]), state)
+        last, state = _read(model, ids[unread:], state)
         unread = len(ids)
-        last = logits[0, -1].clone()
         last[list(never)] = -torch.inf
         ids.append(choice(last, generator))
         yield ids[-1]
+
+
+def _read(model: LanguageModel, ids: list[int], state: State) -> tuple[Tensor, State]:
+    """Logits (V,) after the last id, and the state; a long prompt is read in pieces, which bounds the memory."""
+    for k in range(0, len(ids), READ_AT_ONCE):
+        logits, state = model(torch.tensor([ids[k : k + READ_AT_ONCE]]), state)
+    return logits[0, -1].clone(), state

@@ -38,8 +38,10 @@ class RecurrentLM(nn.Module):
     def forward(self, ids: Tensor, state: State = None) -> tuple[Tensor, State]:
         x = self.dropout(self.embedding(ids))
         y, state = self.recurrent(x, state)
-        weight = self.embedding.weight[: self.vocab_size] if self.tied else self.output.weight
-        return nn.functional.linear(self.dropout(y), weight, self.output.bias), state
+        y = self.dropout(y)
+        if self.tied:
+            return nn.functional.linear(y, self.embedding.weight[: self.vocab_size], self.output.bias), state
+        return self.output(y), state
 
 
 class RNNLM(RecurrentLM):

@@ -76,8 +76,10 @@ class TransformerLM(nn.Module):
         for block, cache in zip(self.blocks, caches, strict=True):
             x, cache = block(x, cache)
             new_caches.append(cache)
-        weight = self.embedding.weight[: self.vocab_size] if self.tied else self.output.weight
-        return nn.functional.linear(self.norm(x), weight), tuple(new_caches)
+        x = self.norm(x)
+        tied_weight = self.embedding.weight[: self.vocab_size]
+        logits = nn.functional.linear(x, tied_weight) if self.tied else self.output(x)
+        return logits, tuple(new_caches)
 
 
 def _positions(

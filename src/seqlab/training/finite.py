@@ -31,10 +31,12 @@ def first_layer_not_finite(model: nn.Module, ids: Tensor, state: State) -> str |
     handles = [module.register_forward_hook(watch(name)) for name, module in innermost]
     try:
         with torch.no_grad():
-            model(ids, state)
+            logits, _ = model(ids, state)
     finally:
         for handle in handles:
             handle.remove()
+    if not found and not all_finite(logits):
+        return "output"  # tied weights: the embedding serves, no module of its own does
     return found[0] if found else None
 
 

@@ -55,6 +55,7 @@ class Position:
     nats: float = 0.0  # training loss since the last log line, as a sum
     counted: int = 0  # and its count
     gradient_norm: float = 0.0
+    lines: int = 0  # log lines written so far
     carried: State = None
 
     def record(self) -> dict[str, Any]:
@@ -169,6 +170,7 @@ def _log(
             callbacks.keep_best(position)
         else:
             position.misses += 1
+    position.lines += 1
     callbacks.log(position, figures)
 
 

@@ -16,23 +16,33 @@ from seqlab.core.units import Budget
 from seqlab.training.loop import Plan, Position, training_step
 from seqlab.training.schedules import Schedule
 
-VALIDATION_SHARE = 0.05  # of a time budget, left for the validations on the way
 WARMUP_STEPS = 2
 
 
 @dataclass(frozen=True)
 class StepCount:
     steps: int
-    seconds_per_step: float | None  # measured for time budgets only
+    seconds_per_step: float | None = None  # measured for time budgets only
+    seconds_per_validation: float | None = None
 
 
-def count_steps(budget: Budget, batches: Any, seconds_per_step: Callable[[], float]) -> StepCount:
-    """How many steps a budget buys; only a time budget asks for the measured time of a step."""
+def count_steps(
+    budget: Budget, batches: Any, measured: Callable[[], tuple[float, float]], eval_every: int | None
+) -> StepCount:
+    """How many steps a budget buys; only a time budget asks for the measured seconds of a step and a validation.
+
+    seconds = steps · (s + v / eval_every),   or   steps · s + v · validations   where nobody says how often
+    """
     if budget.unit == "seconds":
-        each = seconds_per_step()
-        return StepCount(max(1, int(budget.amount * (1 - VALIDATION_SHARE) / each)), each)
+        step, validation = measured()
+        if eval_every is not None:
+            steps = budget.amount / (step + validation / eval_every)
+        else:
+            steps = (budget.amount - validation * validations_on_the_way(budget)) / step
+        least = 0.2 * budget.amount / step  # a validation text that is slow to score leaves at least so much
+        return StepCount(max(1, int(max(steps, least))), step, validation)
     per_unit = {"steps": 1.0, "tokens": 1 / batches.tokens_per_step, "epochs": batches.steps_per_epoch}
-    return StepCount(max(1, math.ceil(budget.amount * per_unit[budget.unit] - 1e-9)), None)
+    return StepCount(max(1, math.ceil(budget.amount * per_unit[budget.unit] - 1e-9)))
 
 
 def measure_step(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ class CorpusFacts:
 
 def fetch_corpus(name: str, reporter: Reporter) -> CorpusFacts:
     """Fetch, check and cache a corpus; what was read and what is handed on."""
-    text = load_corpus(name, progress=download_progress(reporter))
+    with downloading(reporter) as progress:
+        text = load_corpus(name, progress=progress)
     facts = {
         "name": text.name,
         "licence": text.licence,
@@ -41,17 +43,16 @@ def fetch_corpus(name: str, reporter: Reporter) -> CorpusFacts:
     return CorpusFacts(text.path, facts)
 
 
-def download_progress(reporter: Reporter) -> Callable[[int, int | None], None]:
-    """A callback for downloads that starts the reporter's task when the first bytes come."""
-    started = False
+@contextlib.contextmanager
+def downloading(reporter: Reporter) -> Iterator[Callable[[int, int | None], None]]:
+    """A callback for downloads; the reporter's task starts with the first bytes and ends with the block."""
+    with contextlib.ExitStack() as tasks:
 
-    def progress(done: int, total: int | None) -> None:
-        nonlocal started
-        if not started:
-            reporter.start("downloading", total)
-            started = True
-        reporter.advance(done)
-        if total is not None and done >= total:
-            reporter.finish()
+        def progress(done: int, total: int | None) -> None:
+            if done and not started:
+                started.append(True)
+                tasks.enter_context(reporter.task("downloading", total))
+            reporter.advance(done)
 
-    return progress
+        started: list[bool] = []
+        yield progress

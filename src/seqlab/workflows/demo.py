@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,10 @@ from seqlab.data.overlap import longest_common_passage
 from seqlab.data.prepare import split_bounds
 from seqlab.data.sources import Text, open_text
 from seqlab.evaluation.baselines import Baseline, baselines
-from seqlab.workflows.corpora import download_progress
+from seqlab.workflows.corpora import downloading
 from seqlab.workflows.lm import train_lm
 from seqlab.workflows.run import Run
-from seqlab.workflows.run_folder import free_run_name
+from seqlab.workflows.run_folder import numbered_folder
 
 CORPUS, OFFLINE_CORPUS = "shakespeare", "pydoc"
 SAMPLE_CHARACTERS = 400
@@ -38,8 +39,9 @@ def run_demo(
     """Train, measure, compare; None if it was interrupted (the run folder can be resumed)."""
     reporter = reporter or Reporter()
     text = _corpus(reporter)
-    folder = out or free_run_name(Path("runs"), "demo")
-    run = train_lm(text.name, tokenizer="char", budget=budget, out=folder, threads=threads, reporter=reporter)
+    with contextlib.ExitStack() as held:
+        folder = out or held.enter_context(numbered_folder(Path("runs"), "demo"))
+        run = train_lm(text.name, tokenizer="char", budget=budget, out=folder, threads=threads, reporter=reporter)
     if run.final is None:
         return None
     bounds = split_bounds(text, parse_split(run.settings.data.split))
@@ -52,7 +54,8 @@ def run_demo(
 
 def _corpus(reporter: Reporter) -> Text:
     try:
-        return open_text(CORPUS, progress=download_progress(reporter))
+        with downloading(reporter) as progress:
+            return open_text(CORPUS, progress=progress)
     except DownloadError as error:
         reporter.warn(f"{error}; using '{OFFLINE_CORPUS}' instead, which needs no download")
         return open_text(OFFLINE_CORPUS)

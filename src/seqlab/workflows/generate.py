@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from seqlab.core.errors import UsageError
 from seqlab.core.reporting import Reporter
+from seqlab.core.settings import check_threads
 from seqlab.workflows.run import Run, load
 
 
@@ -16,8 +16,7 @@ def open_for_generation(folder: str | Path, prompt: str, threads: int | None, re
 
     One thread by default: a single token is too little work to share.
     """
-    if threads is not None and threads < 1:
-        raise UsageError(f"--threads {threads} is too small; the least is 1")
+    check_threads(threads)
     torch.set_num_threads(threads or 1)
     run = load(folder)
     unknown = run.tokenizer.encode(prompt).unknown

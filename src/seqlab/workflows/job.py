@@ -38,7 +38,7 @@ from seqlab.workflows.budget import StepCount, count_steps, make_plan, measure_s
 from seqlab.workflows.measure import quick_validation, score_part
 from seqlab.workflows.prepared import Prepared
 from seqlab.workflows.report import write_report
-from seqlab.workflows.run import Run
+from seqlab.workflows.run import Run, load
 from seqlab.workflows.run_folder import Line, RunFolder
 
 SAVE_SECONDS = 30.0  # a crash costs at most this much work
@@ -79,7 +79,7 @@ class Job:
         if parent is not None:
             model.load_state_dict(parent.model.state_dict())
         batches, carry = _batches(settings, prepared, model)
-        settings, count = _fit_steps(settings, model, batches, carry)
+        settings, count = _fit_steps(settings, model, batches, carry, prepared)
         plan = make_plan(settings.training, count.steps, carry=carry)
         record = _record(settings, prepared, model, batches, count, flags, parent)
         optimiser = _optimiser(model, settings)
@@ -87,7 +87,6 @@ class Job:
 
     def open_folder(self) -> None:
         """Write what resume needs; settings.toml comes last: a folder that has it can be resumed."""
-        self.folder.metrics_file.unlink(missing_ok=True)
         self.prepared.tokenizer.save(self.folder.tokenizer_file)
         self.save(self.position)
         self.folder.write_settings(self.settings, self.record)
@@ -111,10 +110,10 @@ class Job:
             position.misses = 0
         plan = make_plan(settings.training, record["steps"], carry=carry)
         job = cls(folder, settings, record, prepared, model, optimiser, batches, plan, position, reporter)
+        folder.cut_metrics(position.step, position.lines)
         if longer is not None:
             job.save(position)
             folder.write_settings(settings, record)
-        folder.cut_metrics(position.step)
         reporter.note(f"resuming at step {position.step:,} of {plan.steps:,}")
         return job
 
@@ -126,9 +125,8 @@ class Job:
         self._tokens_before = self.position.tokens
         with catch_interruption() as interrupted:
             self.interrupted = interrupted
-            self.reporter.start("training", self.plan.steps)
-            self.outcome = train(self.model, self.optimiser, self.batches, self.plan, self.position, self)
-            self.reporter.finish()
+            with self.reporter.task("training", self.plan.steps):
+                self.outcome = train(self.model, self.optimiser, self.batches, self.plan, self.position, self)
         if self.outcome == "interrupted":
             self.reporter.warn(
                 f"interrupted at step {self.position.step:,} of {self.plan.steps:,}; everything is saved: "
@@ -172,11 +170,14 @@ class Job:
                 else None
             )
         self.folder.append_metrics(line)
-        write_report(self.finished_run, self.prepared.overlap, self.prepared.text)
+        write_report(self.result, self.prepared.overlap, self.prepared.text)
 
     @property
-    def finished_run(self) -> Run:
-        return Run(self.folder, self.settings, self.record, self.prepared.tokenizer, self.model.eval())
+    def result(self) -> Run:
+        """The run as it stands in the folder, with the best weights so far (if there are any yet)."""
+        if self.folder.model_file.exists():
+            return load(self.folder.path)
+        return Run(self.folder, self.settings, self.record, self.prepared.tokenizer, self.model.eval(), 0)
 
     # ---- callbacks of the loop
 
@@ -234,16 +235,21 @@ def _optimiser(model: Any, settings: LMSettings) -> torch.optim.Optimizer:
     return build_optimiser(model, fitted(training.learning_rate), fitted(training.weight_decay))
 
 
-def _fit_steps(settings: LMSettings, model: Any, batches: Any, carry: bool) -> tuple[LMSettings, StepCount]:
+def _fit_steps(
+    settings: LMSettings, model: Any, batches: Any, carry: bool, prepared: Prepared
+) -> tuple[LMSettings, StepCount]:
     """Turn the budget into steps, and decide how often to validate."""
     training = settings.training
     budget = parse_budget(training.budget)
-    trial = make_plan(dataclasses.replace(training, eval_every=1), 1, carry=carry)
-    count = count_steps(
-        budget,
-        batches,
-        lambda: measure_step(model, lambda m: _optimiser(m, settings), batches, trial, budget.seconds or 0.0),
-    )
+
+    def measured() -> tuple[float, float]:
+        trial = make_plan(dataclasses.replace(training, eval_every=1), 1, carry=carry)
+        step = measure_step(model, lambda m: _optimiser(m, settings), batches, trial, budget.seconds or 0.0)
+        start = time.perf_counter()
+        quick_validation(model, prepared.parts["validation"], prepared.tokenizer.begin_id)
+        return step, time.perf_counter() - start
+
+    count = count_steps(budget, batches, measured, training.eval_every)
     every = training.eval_every or max(1, -(-count.steps // validations_on_the_way(budget)))
     return dataclasses.replace(settings, training=dataclasses.replace(training, eval_every=every)), count
 
@@ -273,9 +279,9 @@ def _record(
         "versions": versions(),
     }
     if count.seconds_per_step is not None:
-        record["seconds_per_step"] = count.seconds_per_step
+        record |= {"seconds_per_step": count.seconds_per_step, "seconds_per_validation": count.seconds_per_validation}
     if parent is not None:
-        record["from"] = {"run": str(parent.folder.resolve()), "step": parent.record["steps"]}
+        record["from"] = {"run": str(parent.folder.resolve()), "step": parent.step}
     return record
 
 
@@ -307,7 +313,8 @@ def _lengthen(
 ) -> tuple[LMSettings, dict[str, Any]]:
     """A longer budget: more steps, and a learning rate that falls later. Says so."""
     old = make_plan(settings.training, record["steps"], carry=False)
-    count = count_steps(parse_budget(budget), batches, lambda: float(record["seconds_per_step"]))
+    measured = (record.get("seconds_per_step", 0.0), record.get("seconds_per_validation", 0.0))
+    count = count_steps(parse_budget(budget), batches, lambda: measured, settings.training.eval_every)
     training = dataclasses.replace(settings.training, budget=budget)
     new = make_plan(training, count.steps, carry=False)
     here = min(position.step, old.steps - 1)

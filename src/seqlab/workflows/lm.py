@@ -11,18 +11,30 @@ from typing import Any
 import torch
 
 from seqlab.core.errors import UsageError
+from seqlab.core.files import make_folder
+from seqlab.core.registry import MODELS, look_up
 from seqlab.core.reporting import Reporter
-from seqlab.core.settings import LMSettings, dashed, fit_lm_settings, flags_of, from_table, with_flags
+from seqlab.core.settings import (
+    LMSettings,
+    TrainingSettings,
+    check_threads,
+    dashed,
+    fit_lm_settings,
+    flags_of,
+    from_table,
+    with_flags,
+)
 from seqlab.core.units import parse_budget
 from seqlab.data.cache import cache_folder
 from seqlab.data.sources import Text, open_text
 from seqlab.data.tokenizers import load_tokenizer
 from seqlab.models.build import MODEL_SIZES, refuse_unknown_sizes
-from seqlab.workflows.corpora import download_progress
+from seqlab.workflows.corpora import downloading
 from seqlab.workflows.job import Job
 from seqlab.workflows.prepared import Prepared
+from seqlab.workflows.report import write_report
 from seqlab.workflows.run import Run, load
-from seqlab.workflows.run_folder import RunFolder, check_writable, free_run_name, read_toml
+from seqlab.workflows.run_folder import RunFolder, check_writable, numbered_folder, read_toml
 
 CHECKED_APART = ("text", "budget")  # what `--resume` may say anew, after a check of its own
 
@@ -50,27 +62,25 @@ def train_lm(
         if job is None:
             return load(out or "")
         job.run()
-        return job.finished_run
+        return job.result
 
 
 @contextlib.contextmanager
 def deterministic(threads: int | None, *, resume: bool, out: str | Path | None) -> Iterator[None]:
     """Deterministic kernels on a known number of threads; what was set before is set again afterwards."""
-    if threads is not None and threads < 1:
-        raise UsageError(f"--threads {threads} is too small; the least is 1")
+    check_threads(threads)
     former_threads, former_mode = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     recorded = _recorded_threads(out) if resume else None
     if recorded is not None and threads not in (None, recorded):
         raise UsageError(f"--threads {threads} conflicts with the run's {recorded}; leave it out to resume exactly")
-    torch.set_num_threads(recorded or threads or former_threads)
-    torch.use_deterministic_algorithms(True)
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(former_threads)
-        torch.use_deterministic_algorithms(former_mode)
-        torch.set_flush_denormal(False)
+    with torch.random.fork_rng(devices=[]):
+        torch.set_num_threads(recorded or threads or former_threads)
+        torch.use_deterministic_algorithms(True)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(former_threads)
+            torch.use_deterministic_algorithms(former_mode)
 
 
 def _recorded_threads(out: str | Path | None) -> int | None:
@@ -92,34 +102,50 @@ def _started(
     reporter: Reporter,
     held: contextlib.ExitStack,
 ) -> Job:
+    if config and from_run:
+        raise UsageError("--config and --from both say what the model is; give one of them")
     base = from_table(read_toml(Path(config)), str(config)) if config else LMSettings()
     parent = load(from_run) if from_run else None
     if parent is not None:
         _refuse_other_model(flags, parent)
-        base = dataclasses.replace(base, model=parent.settings.model, tokenizer=parent.settings.tokenizer)
-        base = dataclasses.replace(
-            base, training=dataclasses.replace(base.training, context=parent.settings.training.context)
-        )
+        base = _settings_like(parent)
     settings = fit_lm_settings(with_flags(base, flags))
-    refuse_unknown_sizes(settings.model.kind, flags.keys() & set(MODEL_SIZES))
+    _refuse_what_does_not_apply(flags, settings)
     if not settings.data.text:
         raise UsageError("no text is named; for example: seqlab lm train my.txt")
-    folder = _new_folder(out, settings)
-    text = open_text(settings.data.text, settings.data.encoding, progress=download_progress(reporter))
-    settings = _with_place(settings, text)
+    folder = _new_folder(out, settings, held)
+    with downloading(reporter) as progress:
+        text = open_text(settings.data.text, settings.data.encoding, progress=progress)
+    settings = _with_place(settings)
     prepared = Prepared.of(text, settings, parent.tokenizer if parent else None, reporter)
     job = Job.begin(folder, settings, prepared, parent, flags, reporter)
-    folder.make()
+    make_folder(folder.path)
     held.enter_context(folder.locked())
+    if not folder.is_free():  # another process was faster
+        raise UsageError(f"{folder.path} exists already; choose another --out")
+    folder.begin()
     job.open_folder()
     return job
 
 
-def _new_folder(out: str | Path | None, settings: LMSettings) -> RunFolder:
+def _settings_like(parent: Run) -> LMSettings:
+    """Settings that go on with a parent's model and tokenizer."""
+    context = TrainingSettings(context=parent.settings.training.context)
+    return LMSettings(model=parent.settings.model, tokenizer=parent.settings.tokenizer, training=context)
+
+
+def _refuse_what_does_not_apply(flags: dict[str, Any], settings: LMSettings) -> None:
+    kind = settings.model.kind
+    refuse_unknown_sizes(kind, flags.keys() & set(MODEL_SIZES))
+    if flags.get("carry") and not getattr(look_up(MODELS, kind, "model"), "carries_state", False):
+        raise UsageError(f"--carry is not a choice for model '{kind}', which carries no state; leave it out")
+
+
+def _new_folder(out: str | Path | None, settings: LMSettings, held: contextlib.ExitStack) -> RunFolder:
     if out is None:
         stem = Path(settings.data.text).name.split(".")[0] or "text"
-        stem = "stdin" if settings.data.text == "-" else stem
-        out = free_run_name(Path("runs"), f"{stem}-{settings.model.kind}")
+        stem = "stdin" if settings.data.text == "-" else stem[:60]
+        out = held.enter_context(numbered_folder(Path("runs"), f"{stem}-{settings.model.kind}"))
     folder = RunFolder(out)
     if not folder.is_free():
         raise UsageError(f"{folder.path} exists already; go on with --resume or choose another --out")
@@ -127,10 +153,10 @@ def _new_folder(out: str | Path | None, settings: LMSettings) -> RunFolder:
     return folder
 
 
-def _with_place(settings: LMSettings, text: Text) -> LMSettings:
+def _with_place(settings: LMSettings) -> LMSettings:
     """Name files by their full path, so that the run can be resumed from anywhere."""
-    named = settings.data.text
-    place = str(Path(named).resolve()) if named != "-" and Path(named).exists() else named
+    named = Path(settings.data.text)
+    place = str(named.resolve()) if named.is_file() or named.is_dir() else settings.data.text
     return dataclasses.replace(settings, data=dataclasses.replace(settings.data, text=place))
 
 
@@ -173,10 +199,12 @@ def _resumed(
     _refuse_conflicts(flags, settings, folder)
     text = _same_text(flags.get("text"), settings, record)
     longer = _longer_budget(flags.get("budget"), settings)
+    prepared = Prepared.of(text, settings, load_tokenizer(folder.tokenizer_file), reporter)
     if folder.final() is not None and not longer:
+        if not folder.report_file.exists():  # killed between the last figure and the report
+            write_report(load(folder.path), prepared.overlap, text)
         reporter.note(f"{folder.path} has finished; a longer --budget would go on")
         return None
-    prepared = Prepared.of(text, settings, load_tokenizer(folder.tokenizer_file), reporter)
     return Job.resume(folder, settings, record, prepared, longer, reporter)
 
 
@@ -194,11 +222,12 @@ def _refuse_conflicts(flags: dict[str, Any], settings: LMSettings, folder: RunFo
 
 
 def _same_text(named: str | None, settings: LMSettings, record: dict[str, Any]) -> Text:
-    source = named or settings.data.text
-    spooled = cache_folder() / "texts" / f"{record['text_sha256']}.txt"
-    if source == "-" and spooled.exists():
-        source = str(spooled)
-    text = open_text(source, "utf-8" if source == str(spooled) else settings.data.encoding)
+    """The run's text; what came through a pipe is taken from the cache unless it is named, and so read, again."""
+    source, encoding = named or settings.data.text, settings.data.encoding
+    if named is None and not Path(source).is_file() and not Path(source).is_dir():
+        spooled = cache_folder() / "texts" / f"{record['text_sha256']}.txt"
+        source, encoding = (str(spooled), "utf-8") if spooled.exists() else (source, encoding)
+    text = open_text(source, encoding)
     if text.sha256 != record["text_sha256"]:
         raise UsageError(
             f"{source} is not the text this run was trained on (its checksum differs); restore it, "

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from seqlab.core.reporting import Reporter
+from seqlab.core.units import SPELLING_NATS_PER_BYTE
 from seqlab.data.prepare import Part
 from seqlab.data.tokenizers import Tokenizer
 from seqlab.evaluation.perplexity import Figures
-from seqlab.evaluation.surprisal import SPELLING_NATS_PER_BYTE, nats_of_ids, policy_for, segment_starts
+from seqlab.evaluation.surprisal import nats_of_ids, policy_for, segment_starts
 
 QUICK_TOKENS = 12_288  # of the validation text, scored on the way; the whole of it is scored at the end
 
@@ -23,9 +24,8 @@ def quick_validation(model: Any, part: Part, begin_id: int) -> float:
 def score_part(model: Any, part: Part, tokenizer: Tokenizer, reporter: Reporter | None = None) -> Figures:
     """The figures of a whole part, every token counted once."""
     reporter = reporter or Reporter()
-    reporter.start(f"scoring the {part.name} text", 1.0)
-    nats = nats_of_ids(model, part.ids, tokenizer.begin_id, policy_for(model), progress=reporter.advance)
-    reporter.finish()
+    with reporter.task(f"scoring the {part.name} text", 1.0):
+        nats = nats_of_ids(model, part.ids, tokenizer.begin_id, policy_for(model), progress=reporter.advance)
     facts = part.facts
     total = float(nats.sum()) + SPELLING_NATS_PER_BYTE * facts.unknown_bytes
     return Figures(total, facts.tokens, facts.characters, facts.bytes, facts.words, facts.unknown)

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from seqlab.core.errors import UsageError
 from seqlab.core.reporting import Reporter
+from seqlab.core.settings import check_threads
 from seqlab.data.sources import read_text
 from seqlab.evaluation.perplexity import figures_of
 from seqlab.workflows.run import load
@@ -27,18 +27,15 @@ def perplexity_sheet(
 ) -> list[Row]:
     """One row of figures for each run and text. Unknown tokens pay for their spelling; nothing is refused."""
     reporter = reporter or Reporter()
-    if threads is not None:
-        if threads < 1:
-            raise UsageError(f"--threads {threads} is too small; the least is 1")
-        torch.set_num_threads(threads)
+    check_threads(threads)
+    torch.set_num_threads(threads or torch.get_num_threads())
     loaded = [load(folder) for folder in runs]
     read = [read_text(source, encoding) for source in texts]
     rows = []
     for run in loaded:
         for text, content in read:
-            reporter.start(f"scoring {text.name} with {run.name}", 1.0)
-            surprisals = run.scorer.score(content, progress=reporter.advance)
-            reporter.finish()
+            with reporter.task(f"scoring {text.name} with {run.name}", 1.0):
+                surprisals = run.scorer.score(content, progress=reporter.advance)
             figures = figures_of(surprisals, content)
             if figures.unknown:
                 reporter.warn(

@@ -19,9 +19,16 @@ def loss_curve(lines: list[Line], title: str) -> bytes:
     axes = figure.subplots()
     train = [(x["tokens"] / 1e6, x["train_nats_per_token"]) for x in lines if "train_nats_per_token" in x]
     checks = [(x["tokens"] / 1e6, x["validation_nats_per_token"]) for x in lines if "validation_nats_per_token" in x]
-    axes.plot(*zip(*train, strict=True), color=TRAIN, linewidth=1.4, label="training")
+    axes.plot([x for x, _ in train], [y for _, y in train], color=TRAIN, linewidth=1.4, label="training")
     if checks:
-        axes.plot(*zip(*checks, strict=True), color=VALIDATION, marker="o", markersize=3.5, label="validation")
+        axes.plot(
+            [x for x, _ in checks],
+            [y for _, y in checks],
+            color=VALIDATION,
+            marker="o",
+            markersize=3.5,
+            label="validation",
+        )
         best = min(checks, key=lambda point: point[1])
         axes.annotate(
             f"best {best[1]:.3f}",
@@ -31,7 +38,8 @@ def loss_curve(lines: list[Line], title: str) -> bytes:
             ha="right",
             color=VALIDATION,
         )
-    axes.set_ylim(*_range_without_first_spike([y for _, y in train + checks]))
+    if train:
+        axes.set_ylim(*_range_without_first_spike([y for _, y in train + checks]))
     axes.set_xlabel("tokens trained on (millions)")
     axes.set_ylabel("loss (nats per token)")
     axes.set_title(title, color=INK, fontsize=11)

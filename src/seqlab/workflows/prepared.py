@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from seqlab.core.errors import DataError
+from seqlab.core.errors import DataError, UsageError
 from seqlab.core.files import canonical_json, make_folder, sha256_of, write_bytes
+from seqlab.core.registry import TOKENIZERS, look_up
 from seqlab.core.reporting import Reporter
-from seqlab.core.settings import LMSettings
+from seqlab.core.settings import LMSettings, TokenizerSettings, default_vocab_size
 from seqlab.core.units import parse_split
 from seqlab.data.cache import cache_folder
 from seqlab.data.overlap import Overlap, shared_passages
-from seqlab.data.prepare import Bounds, Part, pieces_of, prepare, split_bounds
+from seqlab.data.prepare import PARTS, Bounds, Part, pieces_of, prepare, split_bounds
 from seqlab.data.sources import Text
 from seqlab.data.tokenizers import Tokenizer
-from seqlab.workflows.vocabulary import fit_tokenizer
 
 
 @dataclass(frozen=True)
@@ -29,27 +30,52 @@ class Prepared:
 
     @classmethod
     def of(cls, text: Text, settings: LMSettings, tokenizer: Tokenizer | None, reporter: Reporter) -> Prepared:
-        bounds = split_bounds(text, parse_split(settings.data.split))
-        for name in ("train", "validation"):
-            if bounds[name][0] == bounds[name][1]:
-                size = f"{text.name} has {text.bytes:,} bytes"
-                raise DataError(f"{size}: too few for a {name} part with --split {settings.data.split}")
-        if tokenizer is None:
-            wanted = settings.tokenizer
-            tokenizer = fit_tokenizer(
-                wanted.kind, wanted.vocab_size, pieces_of(text, bounds["train"]), bounds["train"][1]
-            )
-        done = 0
-        reporter.start("encoding", text.bytes)
-
-        def advance(count: int) -> None:
-            nonlocal done
-            done += count
-            reporter.advance(done)
-
-        parts = prepare(text, tokenizer, bounds, advance)
-        reporter.finish()
+        bounds = _checked_bounds(text, settings.data.split)
+        tokenizer = tokenizer or _fitted_tokenizer(text, bounds["train"], settings.tokenizer, reporter)
+        with reporter.task("encoding", text.bytes):
+            parts = prepare(text, tokenizer, bounds, _adding_up(reporter))
         return cls(text, tokenizer, parts, _overlap(text, bounds))
+
+
+def _checked_bounds(text: Text, split: str) -> Bounds:
+    shares = dict(zip(PARTS, parse_split(split), strict=True))
+    bounds = split_bounds(text, (shares["train"], shares["validation"], shares["test"]))
+    for name, (start, end) in bounds.items():
+        if start == end and shares[name] > 0:
+            raise DataError(f"{text.name} has {text.bytes:,} bytes: too few for a {name} part with --split {split}")
+    return bounds
+
+
+def _fitted_tokenizer(
+    text: Text, bounds: tuple[int, int], settings: TokenizerSettings, reporter: Reporter
+) -> Tokenizer:
+    size = bounds[1] - bounds[0]
+    tokenizer_type = look_up(TOKENIZERS, settings.kind, "tokenizer")
+    if settings.vocab_size is not None and tokenizer_type.least_vocab_size is None:
+        raise UsageError(f"--vocab-size is not a choice for the tokenizer '{settings.kind}'; leave it out")
+    wanted = settings.vocab_size or default_vocab_size(settings.kind, size)
+    with reporter.task("learning the tokenizer", size):
+        advance = _adding_up(reporter)
+
+        def watched() -> Iterator[str]:
+            for piece in pieces_of(text, bounds):
+                yield piece
+                advance(len(piece))
+
+        fitted: Tokenizer = tokenizer_type.fit(watched(), wanted)
+        return fitted
+
+
+def _adding_up(reporter: Reporter) -> Callable[[int], None]:
+    """A callback that takes amounts and reports their sum."""
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        reporter.advance(done)
+
+    return advance
 
 
 def _overlap(text: Text, bounds: Bounds) -> Overlap:

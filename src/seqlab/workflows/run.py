@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +28,17 @@ class Run:
         record: dict[str, Any],
         tokenizer: Tokenizer,
         model: Any,
-    ):
+        step: int,
+    ) -> None:
         self.folder = folder.path
         self.settings, self.record, self.tokenizer, self.model = settings, record, tokenizer, model
-        self.files = folder
+        self.files, self.step = folder, step  # the step that the weights are from
 
     @property
     def name(self) -> str:
         return self.folder.name
 
-    @cached_property
+    @property
     def metrics(self) -> list[Line]:
         return self.files.read_metrics()
 
@@ -99,6 +99,6 @@ def load(folder: str | Path) -> Run:
     if not files.model_file.exists():
         raise UsageError(f"{folder} has no trained weights yet; go on with 'seqlab lm train --out {folder} --resume'")
     model = build_lm_from_settings(settings, tokenizer.vocab_size)
-    weights, _ = load_tensors(files.model_file)
+    weights, best = load_tensors(files.model_file)
     load_weights(model, weights, str(files.model_file))
-    return Run(files, settings, record, tokenizer, model.eval())
+    return Run(files, settings, record, tokenizer, model.eval(), best["step"])

@@ -11,6 +11,7 @@ loss.png samples.txt report.html
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import tomllib
@@ -27,7 +28,7 @@ from seqlab.core.settings import LMSettings, from_table, to_table
 
 KIND = "lm"
 FORMAT = 1
-BEGINNINGS = {"tokenizer.json", "checkpoints", "metrics.jsonl"}  # what a run killed at its start may leave
+BEGINNING = ".beginning"  # marks a folder whose run has not yet written its settings: it may be started anew
 Line = dict[str, Any]
 
 
@@ -49,15 +50,23 @@ class RunFolder:
         return self.settings_file.exists()
 
     def is_free(self) -> bool:
-        """Nothing is here, or nothing but what a run killed before its first step left."""
+        """Nothing is here, or only what a run killed before its first step left."""
         if not self.path.exists():
             return True
-        if not self.path.is_dir():
+        if not self.path.is_dir() or self.has_run():
             return False
-        return all(p.name in BEGINNINGS or p.name.endswith(".partial") for p in self.path.iterdir())
+        return self._mark.exists() or not any(self.path.iterdir())
 
-    def make(self) -> None:
+    def begin(self) -> None:
+        """Mark the folder as one that a run is being started in, until `write_settings`."""
+        make_folder(self.path)
+        write_bytes(self._mark, b"")
         make_folder(self.checkpoint_file.parent)
+        self.metrics_file.unlink(missing_ok=True)
+
+    @property
+    def _mark(self) -> Path:
+        return self.path / BEGINNING
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -89,20 +98,23 @@ class RunFolder:
     def write_settings(self, settings: LMSettings, record: dict[str, Any]) -> None:
         head = {"kind": KIND, "format": FORMAT}
         table = {"seqlab": head, **to_table(settings), "record": record}
-        signed = {"sha256": sha256_of(canonical_json(table)), **table}
+        signed = {"sha256": _signature(table), **table}
         write_bytes(self.settings_file, tomli_w.dumps(signed).encode())
+        self._mark.unlink(missing_ok=True)
 
     def read_settings(self) -> tuple[LMSettings, dict[str, Any]]:
         """The settings and the record; refuses damage, another kind of run and another format."""
         self.require_run()
         table = read_toml(self.settings_file)
         signature = table.pop("sha256", None)
-        head = table.get("seqlab", {})
+        head = table.get("seqlab")
+        if not isinstance(head, dict):
+            raise UsageError(f"{self.settings_file} was not written by seqlab: it has no table 'seqlab'")
         if head.get("kind") != KIND:
             raise UsageError(f"{self.path} holds a run of kind '{head.get('kind')}', not '{KIND}'")
         if head.get("format") != FORMAT:
             raise UsageError(f"{self.path} has format {head.get('format')}; this seqlab reads format {FORMAT}")
-        if signature != sha256_of(canonical_json(table)):
+        if signature != _signature(table):
             raise DamageError(
                 f"{self.settings_file} was changed since seqlab wrote it (checksum differs) and was not loaded; "
                 "to run edited settings anew use --config with another --out"
@@ -114,6 +126,8 @@ class RunFolder:
     def append_metrics(self, line: Line) -> None:
         with write_failures(self.metrics_file), self.metrics_file.open("ab") as file:
             file.write(_with_checksum(line))
+            file.flush()
+            os.fsync(file.fileno())
 
     def read_metrics(self) -> list[Line]:
         """Every line; a torn last line is dropped, any other damage is named."""
@@ -133,15 +147,27 @@ class RunFolder:
             pass
         raise DamageError(f"{self.metrics_file} is damaged at line {number} and was not loaded; restore it from a copy")
 
-    def cut_metrics(self, step: int) -> None:
-        """Drop what was logged after `step`, and any final line: the run goes on from there."""
+    def cut_metrics(self, step: int, expected: int) -> None:
+        """Drop what was logged after `step`, and any final line: the run goes on from there with `expected` lines."""
         kept = [line for line in self.read_metrics() if line["step"] <= step and not line.get("final")]
+        if len(kept) != expected:
+            raise DamageError(
+                f"{self.metrics_file} is damaged: it has {len(kept)} lines up to step {step}, not {expected}; "
+                "restore it from a copy"
+            )
         write_bytes(self.metrics_file, b"".join(_with_checksum(line) for line in kept))
 
     def final(self) -> Line | None:
         """The line of final figures, if the run has finished."""
         lines = self.read_metrics()
         return lines[-1] if lines and lines[-1].get("final") else None
+
+
+def _signature(table: dict[str, Any]) -> str | None:
+    try:
+        return sha256_of(canonical_json(table))
+    except TypeError:  # a value that seqlab never writes, such as a date
+        return None
 
 
 def _with_checksum(line: Line) -> bytes:
@@ -157,12 +183,24 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise DamageError(f"{path} cannot be read as settings: {' '.join(str(error).split())}") from None
 
 
-def free_run_name(parent: Path, stem: str) -> Path:
-    """The first of stem-1, stem-2, … that does not exist."""
-    number = 1
-    while (parent / f"{stem}-{number}").exists():
-        number += 1
-    return parent / f"{stem}-{number}"
+@contextlib.contextmanager
+def numbered_folder(parent: Path, stem: str) -> Iterator[Path]:
+    """Make the first of stem-1, stem-2, … that does not exist; remove it again if it is still empty at the end."""
+    make_folder(parent)
+    for number in itertools.count(1):
+        path = parent / f"{stem}-{number}"
+        try:
+            path.mkdir()
+            break
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise SeqlabError(f"cannot write {path}: {error.strerror}; choose a folder with --out") from error
+    try:
+        yield path
+    finally:
+        with contextlib.suppress(OSError):  # not empty: a run is in it
+            path.rmdir()
 
 
 def check_writable(folder: Path) -> None:
