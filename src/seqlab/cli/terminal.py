@@ -10,6 +10,7 @@ from typing import Any
 from seqlab.core.reporting import Reporter
 from seqlab.core.units import human_count, human_seconds
 
+BAR_EVERY = 0.25  # seconds between two movements of the bar: drawing it takes time from the training
 PLAIN_EVERY = 10.0  # seconds between lines when standard error is not a terminal
 SHOW_AFTER = 2.0  # seconds before a task is worth a bar
 
@@ -42,10 +43,13 @@ class TerminalReporter(Reporter):
         now = time.monotonic()
         if now - self._begun < SHOW_AFTER:
             return
-        if self._console.is_terminal:
+        live = self._console.is_terminal
+        if now - self._shown < (BAR_EVERY if live else PLAIN_EVERY):
+            return
+        self._shown = now
+        if live:
             self._move_bar(done)
-        elif now - self._shown >= PLAIN_EVERY:
-            self._shown = now
+        else:
             self.note(self._plain_line(done, now))
 
     def finish(self) -> None:
@@ -66,7 +70,7 @@ class TerminalReporter(Reporter):
                 TimeRemainingColumn(compact=True),
                 TextColumn("left  {task.fields[words]}", table_column=one_line),
             )
-            self._bar = Progress(*columns, console=self._console, transient=True)
+            self._bar = Progress(*columns, console=self._console, transient=True, refresh_per_second=4)
             self._bar.start()
             self._bar.add_task(self._task, total=self._total, completed=self._first or 0, words="")
         self._bar.update(self._bar.task_ids[0], completed=done, words="  ".join(training_words(self._figures)))

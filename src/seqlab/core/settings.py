@@ -58,7 +58,7 @@ class TrainingSettings:
     budget: str = setting("60s", "how long to train: 60s, 5m, 1h, 2000steps, 5Mtokens or 3epochs")
     batch: int | None = setting(None, "sequences per step")
     context: int | None = setting(None, "tokens per sequence; the span of attention and of backpropagation")
-    accumulate: int = setting(1, "cut each batch into this many pieces to save memory (same result)")
+    accumulate: int = setting(1, "cut each batch into this many pieces to save memory (the same step but for dropout)")
     learning_rate: float | None = setting(None, "peak learning rate")
     warmup: float = setting(0.05, "share of the steps over which the learning rate rises")
     decay: str = setting("linear", "cosine, linear or constant, down to final_lr", choices=DECAYS)

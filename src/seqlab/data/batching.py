@@ -6,6 +6,7 @@ So a run that resumes needs to remember nothing but its step.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,33 @@ from seqlab.core.types import Batch
 BEGIN_EVERY = 8  # one window in so many starts with the begin id, so that the model learns how texts begin
 
 
-class StreamBatches:
+class Batches:
+    """What both orders share: `batch` rows of `context` targets, each with the inputs that stand before them."""
+
+    def __init__(self, ids: NDArray[Any], begin_id: int, batch: int, context: int, seed: int) -> None:
+        if len(ids) < context:
+            raise DataError(
+                f"the training text has {len(ids):,} tokens, fewer than one context of {context}; "
+                "give more text or a smaller --context"
+            )
+        self.context = context
+        self.batch = min(batch, len(ids) // context)
+        self._ids, self._begin_id, self._seed = ids, begin_id, seed
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch * self.context
+
+    def _at(self, first_targets: NDArray[np.int64], begins: NDArray[np.bool_], fresh: bool) -> Batch:
+        """The rows whose first targets stand at these positions; where a row begins, the begin id is read first."""
+        positions = first_targets[:, None] + np.arange(-1, self.context)
+        block = torch.from_numpy(self._ids[positions % len(self._ids)].astype(np.int64))
+        inputs = block[:, :-1].contiguous()
+        inputs[torch.from_numpy(begins), 0] = self._begin_id
+        return Batch(inputs, block[:, 1:].contiguous(), fresh)
+
+
+class StreamBatches(Batches):
     """B parallel streams read from left to right, for recurrent state carried from batch to batch.
 
     Stream b of epoch e starts at r_e + b·L with L = ⌊n/B⌋; r_0 = 0 and later r_e are random, and the text
@@ -26,47 +53,39 @@ class StreamBatches:
     begin id stands before the first target of every stream.
     """
 
-    def __init__(self, ids: NDArray[np.integer], begin_id: int, batch: int, context: int, seed: int) -> None:
-        self.context = _checked_context(len(ids), context)
-        self.batch = min(batch, len(ids) // self.context)
-        self.steps_per_epoch = (len(ids) // self.batch) // self.context
-        self._ids, self._begin_id, self._seed = ids, begin_id, seed
-        self._columns = np.arange(-1, self.context)
+    def __init__(self, ids: NDArray[Any], begin_id: int, batch: int, context: int, seed: int) -> None:
+        super().__init__(ids, begin_id, batch, context, seed)
+        self._starts = lru_cache(maxsize=1)(self._epoch_starts)
 
     @property
-    def tokens_per_step(self) -> int:
-        return self.batch * self.context
+    def steps_per_epoch(self) -> int:
+        return len(self._ids) // self.batch // self.context
 
     def __call__(self, step: int) -> Batch:
         epoch, k = divmod(step, self.steps_per_epoch)
+        first_targets = self._starts(epoch) + k * self.context
+        return self._at(first_targets, np.full(self.batch, k == 0), fresh=k == 0)
+
+    def _epoch_starts(self, epoch: int) -> NDArray[np.int64]:
         n = len(self._ids)
         first = 0 if epoch == 0 else int(numpy_generator(self._seed, "order", epoch).integers(n))
-        rows = first + np.arange(self.batch) * (n // self.batch) + k * self.context  # of the first targets
-        block = torch.from_numpy(self._ids[(rows[:, None] + self._columns) % n].astype(np.int64))
-        inputs = block[:, :-1].contiguous()
-        if k == 0:
-            inputs[:, 0] = self._begin_id
-        return Batch(inputs, block[:, 1:].contiguous(), fresh=k == 0)
+        return first + np.arange(self.batch) * (n // self.batch)
 
 
-class WindowBatches:
+class WindowBatches(Batches):
     """Windows of the text in random order, at most once an epoch (a last batch that is not full is left out).
 
     Every batch is `fresh`. The begin id stands before the first target of the text, and of one window in eight.
     """
 
-    def __init__(self, ids: NDArray[np.integer], begin_id: int, batch: int, context: int, seed: int) -> None:
-        self.context = _checked_context(len(ids), context)
-        self._windows = len(ids) // self.context
-        self.batch = min(batch, self._windows)
-        self.steps_per_epoch = self._windows // self.batch
-        self._ids, self._begin_id, self._seed = ids, begin_id, seed
-        self._columns = np.arange(-1, self.context)
+    def __init__(self, ids: NDArray[Any], begin_id: int, batch: int, context: int, seed: int) -> None:
+        super().__init__(ids, begin_id, batch, context, seed)
+        self._windows = len(ids) // context
         self._order = lru_cache(maxsize=1)(self._shuffled)
 
     @property
-    def tokens_per_step(self) -> int:
-        return self.batch * self.context
+    def steps_per_epoch(self) -> int:
+        return self._windows // self.batch
 
     def _shuffled(self, epoch: int) -> tuple[int, NDArray[np.int64]]:
         generator = numpy_generator(self._seed, "order", epoch)
@@ -76,18 +95,6 @@ class WindowBatches:
     def __call__(self, step: int) -> Batch:
         epoch, k = divmod(step, self.steps_per_epoch)
         offset, order = self._order(epoch)
-        rows = offset + order[k * self.batch : (k + 1) * self.batch] * self.context  # of the first targets
-        block = torch.from_numpy(self._ids[np.maximum(rows[:, None] + self._columns, 0)].astype(np.int64))
-        inputs = block[:, :-1].contiguous()
-        inputs[::BEGIN_EVERY, 0] = self._begin_id
-        inputs[torch.from_numpy(rows == 0), 0] = self._begin_id
-        return Batch(inputs, block[:, 1:].contiguous(), fresh=True)
-
-
-def _checked_context(tokens: int, context: int) -> int:
-    if tokens < context:
-        raise DataError(
-            f"the training text has {tokens:,} tokens, fewer than one context of {context}; "
-            "give more text or a smaller --context"
-        )
-    return context
+        first_targets = offset + order[k * self.batch : (k + 1) * self.batch] * self.context
+        every_eighth = np.arange(self.batch) % BEGIN_EVERY == 0
+        return self._at(first_targets, every_eighth | (first_targets == 0), fresh=True)

@@ -6,12 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError, nearest
+from seqlab.core.settings import POSITIONS
 from seqlab.core.state import State
 from seqlab.layers.attention import CausalSelfAttention
 from seqlab.layers.blocks import DecoderBlock
 from seqlab.layers.positions import LearnedPosition, RotaryPosition, SinusoidalPosition
 
 INITIAL_STD = 0.02
+EMBEDDING_STD = 0.5
 
 
 class TransformerLM(nn.Module):
@@ -56,9 +58,15 @@ class TransformerLM(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Normal with std 0.02; what writes to the residual stream is scaled by 1/√(2·depth)."""
+        """Normal with std 0.02; what writes to the residual stream is scaled by 1/√(2·depth).
+
+        An embedding that is not also the output layer starts larger, or the first layers have little to attend to.
+        """
         for name, weight in self.named_parameters():
             if weight.ndim < 2:
+                continue
+            if name == "embedding.weight" and not self.tied:
+                nn.init.normal_(weight, std=EMBEDDING_STD)
                 continue
             writes_to_stream = name.endswith(("project_out.weight", "mlp.2.weight"))
             scale = (2 * len(self.blocks)) ** -0.5 if writes_to_stream else 1.0
@@ -91,4 +99,4 @@ def _positions(
         return SinusoidalPosition(width), None
     if kind == "learned":
         return LearnedPosition(context, width), None
-    raise UsageError(f"positions '{kind}' are not known{nearest(kind, ('rotary', 'sinusoidal', 'learned'))}")
+    raise UsageError(f"positions '{kind}' are not known{nearest(kind, POSITIONS)}")

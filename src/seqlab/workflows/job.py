@@ -218,6 +218,7 @@ class Job:
         tensors = with_prefix("model/", dict(self.model.state_dict()))
         tensors |= with_prefix("optimiser/", optimiser_tensors(self.model, self.optimiser))
         tensors |= carried | {"random": torch.get_rng_state()}
+        self.folder.sync_metrics()
         save_tensors(self.folder.checkpoint_file, tensors, {"position": position.record(), "carried": shape})
         self._last_save = time.perf_counter()
 

@@ -126,8 +126,12 @@ class RunFolder:
     def append_metrics(self, line: Line) -> None:
         with write_failures(self.metrics_file), self.metrics_file.open("ab") as file:
             file.write(_with_checksum(line))
-            file.flush()
-            os.fsync(file.fileno())
+
+    def sync_metrics(self) -> None:
+        """Have every line on the disk: a checkpoint counts on those before it."""
+        if self.metrics_file.exists():
+            with write_failures(self.metrics_file), self.metrics_file.open("ab") as file:
+                os.fsync(file.fileno())
 
     def read_metrics(self) -> list[Line]:
         """Every line; a torn last line is dropped, any other damage is named."""
