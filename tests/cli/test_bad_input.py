@@ -10,7 +10,7 @@ from tests.cli.conftest import TINY_FLAGS, Command
 
 BAD_FILES = {
     "empty.txt": (b"", 1, "empty.txt is empty"),
-    "short.txt": (b"ab", 1, "tokens, fewer than one context"),
+    "short.txt": (b"abc def\n", 1, "tokens, fewer than one context"),
     "binary.txt": (b"\x00\x01\x02" * 50, 1, "looks like a binary file"),
     "latin.txt": ("Grüße\n".encode("latin-1") * 50, 1, "not valid utf-8 at byte 2 (line 1"),
 }

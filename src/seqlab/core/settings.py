@@ -94,18 +94,18 @@ _ATTENTION: Preset = dict(batch=16, positions="rotary", weight_decay=0.1)
 PRESETS: dict[str, dict[str, Preset]] = {
     "rnn": {
         "small": dict(width=256, learning_rate=2e-3, dropout=0.0) | _RECURRENT,
-        "medium": dict(width=512, learning_rate=1e-3, dropout=0.2) | _RECURRENT,
-        "large": dict(width=768, learning_rate=7e-4, dropout=0.3) | _RECURRENT,
+        "medium": dict(width=384, learning_rate=1.5e-3, dropout=0.1) | _RECURRENT,
+        "large": dict(width=640, learning_rate=1e-3, dropout=0.3) | _RECURRENT,
     },
     "gru": {
         "small": dict(width=256, learning_rate=6e-3, dropout=0.0) | _RECURRENT,
-        "medium": dict(width=448, learning_rate=4e-3, dropout=0.3) | _RECURRENT,
-        "large": dict(width=768, learning_rate=2e-3, dropout=0.5) | _RECURRENT,
+        "medium": dict(width=320, learning_rate=5e-3, dropout=0.15) | _RECURRENT,
+        "large": dict(width=512, learning_rate=4e-3, dropout=0.4) | _RECURRENT,
     },
     "lstm": {
         "small": dict(width=256, learning_rate=6e-3, dropout=0.0) | _RECURRENT,
-        "medium": dict(width=448, learning_rate=4e-3, dropout=0.3) | _RECURRENT,
-        "large": dict(width=768, learning_rate=2e-3, dropout=0.5) | _RECURRENT,
+        "medium": dict(width=320, learning_rate=5e-3, dropout=0.15) | _RECURRENT,
+        "large": dict(width=512, learning_rate=4e-3, dropout=0.4) | _RECURRENT,
     },
     "transformer": {
         "small": dict(width=128, depth=3, heads=4, context=64, learning_rate=4e-3, dropout=0.0) | _ATTENTION,
@@ -124,7 +124,7 @@ def size_for_budget(budget: str) -> str:
     seconds = parse_budget(budget).seconds
     if seconds is None or seconds < 100:
         return "small"
-    return "medium" if seconds < 900 else "large"
+    return "medium" if seconds < 300 else "large"
 
 
 def fit_lm_settings(settings: LMSettings) -> LMSettings:
