@@ -1,0 +1,131 @@
+"""What a person sees while a command runs, and how a command ends."""
+
+import errno
+import io
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from tests.cli.conftest import Command
+
+from seqlab.cli import terminal
+from seqlab.cli.main import explained
+from seqlab.cli.terminal import TerminalReporter, emit_json, table
+from seqlab.core.errors import DamageError, UsageError
+from seqlab.workflows.run_folder import numbered_folder
+
+FIGURES = {
+    "train_nats_per_token": 1.912,
+    "characters_per_token": 1.0,
+    "tokens_per_second": 81_200.0,
+    "validation_nats_per_token": 1.95,
+}
+SHOW_CURSOR = "\x1b[?25h"
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A reporter on a terminal of a given width, and what was written to it."""
+    monkeypatch.setattr(terminal, "SHOW_AFTER", 0.0)
+    monkeypatch.setattr(terminal, "BAR_EVERY", 0.0)
+
+    def make(width: int) -> tuple[TerminalReporter, io.StringIO]:
+        reporter, written = TerminalReporter(), io.StringIO()
+        reporter._console = Console(file=written, force_terminal=True, width=width, highlight=False, markup=False)
+        return reporter, written
+
+    return make
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_bar_shows_loss_bits_speed_and_time_left(screen: Any, width: int) -> None:
+    reporter, written = screen(width)
+    with reporter.task("training", 100):
+        reporter.advance(10)
+        reporter.advance(40, FIGURES)
+    shown = written.getvalue()
+    for word in ("training", "40%", "left", "loss 1.912", "2.758 bits/char", "81.2 K tokens/s"):
+        assert word in shown, word
+    assert ("validation 1.950" in shown) == (width >= 100)
+
+
+def test_a_task_that_fails_gives_the_cursor_back(screen: Any) -> None:
+    reporter, written = screen(100)
+    with pytest.raises(ZeroDivisionError), reporter.task("training", 100):
+        reporter.advance(10)
+        raise ZeroDivisionError
+    assert written.getvalue().endswith((SHOW_CURSOR, SHOW_CURSOR + "\r\x1b[1A\x1b[2K"))
+
+
+def test_short_tasks_show_nothing(screen: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "SHOW_AFTER", 1e9)
+    reporter, written = screen(100)
+    with reporter.task("encoding", 10):
+        reporter.advance(5)
+    assert written.getvalue() == ""
+
+
+def test_columns_line_up() -> None:
+    assert table(["name", "n"], [["a", "1"], ["bbbbb", "22"]]).split("\n") == [
+        "name    n",
+        "─────  ──",
+        "a       1",
+        "bbbbb  22",
+    ]
+
+
+def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    emit_json({"a": [float("nan"), 1.5], "b": float("inf")})
+    assert capsys.readouterr().out.split() == ["{", '"a":', "[", "null,", "1.5", "],", '"b":', "null", "}"]
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "code"),
+    [
+        (UsageError("wrong"), "wrong", 2),
+        (DamageError("torn"), "torn", 1),
+        (KeyboardInterrupt(), "interrupted", 1),
+        (MemoryError(), "out of memory", 1),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "out of memory", 1),
+        (OSError(errno.ENOSPC, "No space left on device"), "standard output: No space left on device", 1),
+        (PermissionError(errno.EACCES, "Permission denied", "x/y"), "x/y: Permission denied", 1),
+        (KeyError("k"), "unexpected KeyError", 1),
+    ],
+)
+def test_every_error_is_one_line(error: BaseException, message: str, code: int) -> None:
+    line, found = explained(error)
+    assert message in line
+    assert found == code
+
+
+def test_sigterm_ends_any_command_in_one_line(
+    seqlab_command: Command, small_text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from seqlab.workflows import prepared
+
+    monkeypatch.setattr(prepared, "prepare", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    answer = seqlab_command("lm", "train", small_text, "--tokenizer", "byte", "--budget", "2steps")
+    assert (answer.code, answer.err) == (1, "seqlab: interrupted\n")
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert not list(Path("runs").iterdir()), "the folder that was reserved is removed"
+
+
+def test_runs_started_together_get_folders_of_their_own(tmp_path: Path) -> None:
+    with numbered_folder(tmp_path / "runs", "t") as one, numbered_folder(tmp_path / "runs", "t") as two:
+        assert (one.name, two.name) == ("t-1", "t-2")
+        (two / "file").write_text("x")
+    assert [p.name for p in (tmp_path / "runs").iterdir()] == ["t-2"]
+
+
+def test_waiting_threads_spin_briefly_unless_told_otherwise(
+    seqlab_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    seqlab_command("--version")
+    assert os.environ["GOMP_SPINCOUNT"] == "1000"
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    seqlab_command("--version")
+    assert os.environ["GOMP_SPINCOUNT"] == "7"
