@@ -90,6 +90,7 @@ Value = TypeVar("Value")
 # is what is scarce, so batches are small and nothing is dropped; with more time the text is read more often, so the
 # layers are wider and dropout grows.
 _RECURRENT: Preset = dict(depth=1, batch=32, context=32, weight_decay=0.1)
+_LONG: Preset = dict(batch=16, context=64, weight_decay=0.3)
 _ATTENTION: Preset = dict(batch=16, positions="rotary", weight_decay=0.1)
 PRESETS: dict[str, dict[str, Preset]] = {
     "rnn": {
@@ -100,12 +101,12 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "gru": {
         "small": dict(width=256, learning_rate=6e-3, dropout=0.0) | _RECURRENT,
         "medium": dict(width=320, learning_rate=5e-3, dropout=0.15) | _RECURRENT,
-        "large": dict(width=512, learning_rate=4e-3, dropout=0.4) | _RECURRENT,
+        "large": dict(width=384, learning_rate=4e-3, dropout=0.3) | _RECURRENT | _LONG,
     },
     "lstm": {
         "small": dict(width=256, learning_rate=6e-3, dropout=0.0) | _RECURRENT,
         "medium": dict(width=320, learning_rate=5e-3, dropout=0.15) | _RECURRENT,
-        "large": dict(width=512, learning_rate=4e-3, dropout=0.4) | _RECURRENT,
+        "large": dict(width=384, learning_rate=4e-3, dropout=0.3) | _RECURRENT | _LONG,
     },
     "transformer": {
         "small": dict(width=128, depth=3, heads=4, context=64, learning_rate=4e-3, dropout=0.0) | _ATTENTION,
