@@ -6,6 +6,7 @@ run.generate("To be", tokens=200)
 run.score("any text").nats
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,15 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+# Waiting OpenMP threads spin; when another program wants the core, that makes training several times slower
+# (docs/log.md). A short spin costs nothing on a quiet machine. It counts only if torch is not loaded yet.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
 _PUBLIC = {"train_lm": "seqlab.workflows.lm", "load": "seqlab.workflows.run"}
+
+
+def __dir__() -> list[str]:
+    return ["__version__", *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:

@@ -91,7 +91,7 @@ def test_plain_lines_when_not_a_terminal(
     line = next(x for x in answer.err.split("\n") if x.startswith("training  50%"))
     assert "loss" in line
     assert "bits/char" in line
-    assert "tokens/s" in line
+    assert "tok/s" in line
     assert "left" in line
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any, NoReturn
 
 from seqlab.core.errors import UsageError, nearest
@@ -19,6 +20,10 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
+        misspelt = re.fullmatch(r"argument \w+: invalid choice: '(.*)' \(choose from (.*)\)", message)
+        if misspelt:
+            known = re.findall(r"\w+", misspelt[2])
+            raise UsageError(f"unknown command '{misspelt[1]}'{nearest(misspelt[1], known)}; see '{self.prog} --help'")
         raise UsageError(f"{message}; see '{self.prog} --help'")
 
     def refuse_unknown(self, unknown: list[str]) -> None:
@@ -74,9 +79,9 @@ def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def preset_table() -> str:
     """The sizes of the presets, for `--help`."""
-    rows = ["sizes (--size, chosen by the budget if you do not say):"]
+    rows = ["sizes (--size; if you do not say: small below 100 s, medium below 5 min, large from there on):"]
     for kind, sizes in PRESETS.items():
         for size, preset in sizes.items():
-            figures = ", ".join(f"{name} {value}" for name, value in preset.items())
+            figures = ", ".join(f"{dashed(name)} {value}" for name, value in preset.items())
             rows.append(f"  {kind:<12}{size:<8}{figures}")
     return "\n".join(rows)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from typing import Any
 
 from seqlab.cli.arguments import add_common
@@ -58,7 +60,13 @@ def demo_text(result: Any) -> str:
     run = result.run
     rows = [[name, f"{ppl:.3f}", f"{bits:.3f}"] for name, ppl, bits in result.rows]
     better = [name for name, _, bits in result.rows if bits < run.final["validation"]["bits_per_byte"]]
-    verdict = f"Better than the neural model in this time: {', '.join(better)}." if better else ""
+    verdict = (
+        f"Better than the neural model in this time: {', '.join(better)}. It learns on: try --budget 5m."
+        if better
+        else ""
+    )
+    command = sys.argv[0] if os.path.basename(sys.argv[0]) == "seqlab" else "seqlab"
+    other = "britannica" if result.corpus == "shakespeare" else "my.txt"
     return "\n".join(
         [
             f"Validation text of '{result.corpus}' ({run.final['validation']['characters']:,} characters), "
@@ -72,11 +80,11 @@ def demo_text(result: Any) -> str:
             *(f"    {line}" for line in result.sample.split("\n")),
             "",
             f"Longest passage of it that stands word for word in the training text ({len(result.copied)} characters):",
-            f"    {' / '.join(result.copied.split(chr(10)))!r}",
+            f"    {result.copied!r}",
             "",
             f"The run is in {run.folder} (open report.html in a browser). Try next:",
-            f'    seqlab lm generate {run.folder} --prompt "To be" --tokens 300 --temperature 0.8',
-            f"    seqlab lm perplexity {run.folder} --on pydoc",
-            "    seqlab lm train my.txt",
+            f'    {command} lm generate {run.folder} --prompt "To be" --tokens 300 --temperature 0.8',
+            f"    {command} lm perplexity {run.folder} --on {other}",
+            f"    {command} lm train my.txt",
         ]
     )

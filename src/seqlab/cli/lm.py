@@ -102,7 +102,7 @@ def train_json(run: Any, final: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def final_table(final: dict[str, Any]) -> str:
-    header = ["text", "tokens", "nats/token", "perplexity", "nats/char", "bits/char", "bits/byte"]
+    header = ["text", "tokens", "nats/token", "ppl/token", "nats/char", "bits/char", "bits/byte"]
     return table(header, [_figure_row(name, final[name]) for name in ("validation", "test") if final[name]])
 
 

@@ -75,10 +75,7 @@ def explained(error: BaseException) -> tuple[str, int]:
 
 
 def _prepare_process() -> None:
-    """Before torch is loaded: threads that wait briefly, then sleep; characters that the terminal lacks become '?'."""
-    # Waiting threads spin; when another program wants the core, that makes training several times slower
-    # (docs/benchmarks.md). A short spin costs nothing on a quiet machine.
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    """Characters that the terminal lacks become '?'."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

@@ -60,20 +60,26 @@ class TerminalReporter(Reporter):
     def _move_bar(self, done: float) -> None:
         if self._bar is None:
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-            from rich.table import Column
 
-            one_line = Column(no_wrap=True, overflow="ellipsis")
             columns = (
                 TextColumn("{task.description}"),
-                BarColumn(bar_width=24 if self._console.width >= 110 else 10),
+                BarColumn(bar_width=24 if self._console.width >= 110 else 8),
                 TextColumn("{task.percentage:>3.0f}%"),
                 TimeRemainingColumn(compact=True),
-                TextColumn("left  {task.fields[words]}", table_column=one_line),
+                TextColumn("left  {task.fields[words]}"),
             )
             self._bar = Progress(*columns, console=self._console, transient=True, refresh_per_second=4)
             self._bar.start()
             self._bar.add_task(self._task, total=self._total, completed=self._first or 0, words="")
-        self._bar.update(self._bar.task_ids[0], completed=done, words="  ".join(training_words(self._figures)))
+        self._bar.update(self._bar.task_ids[0], completed=done, words=self._words())
+
+    def _words(self) -> str:
+        """As many figures as fit beside the bar, the first ones first."""
+        room = self._console.width - len(self._task) - (46 if self._console.width >= 110 else 30)
+        words = training_words(self._figures)
+        while words and len("  ".join(words)) > room:
+            words.pop()
+        return "  ".join(words)
 
     def _plain_line(self, done: float, now: float) -> str:
         words = [self._task, *([f"{done / self._total:.0%}"] if self._total else []), *training_words(self._figures)]
@@ -92,7 +98,7 @@ def training_words(figures: dict[str, Any]) -> list[str]:
         bits = figures["train_nats_per_token"] / figures["characters_per_token"] / math.log(2)
         words.append(f"{bits:.3f} bits/char")
     if "tokens_per_second" in figures:
-        words.append(f"{human_count(figures['tokens_per_second'])} tokens/s")
+        words.append(f"{human_count(figures['tokens_per_second'])} tok/s")
     if "validation_nats_per_token" in figures:
         words.append(f"validation {figures['validation_nats_per_token']:.3f}")
     return words

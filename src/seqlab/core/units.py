@@ -38,7 +38,9 @@ def parse_budget(text: str) -> Budget:
             return Budget(amount * SECONDS[unit], "seconds")
         if unit in COUNTS and 0 < amount <= LONGEST_BUDGET:
             return Budget(amount * SCALES[scale], COUNTS[unit])
-    raise UsageError(f"budget '{text}' is not understood; give a time (60s, 5m, 1h), 2000steps, 5Mtokens or 3epochs")
+    raise UsageError(
+        f"budget '{text}' is not understood; give more than 0 of a time (60s, 5m, 1h), 2000steps, 5Mtokens or 3epochs"
+    )
 
 
 def parse_split(text: str) -> tuple[float, float, float]:

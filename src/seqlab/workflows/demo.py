@@ -46,7 +46,7 @@ def run_demo(
         return None
     bounds = split_bounds(text, parse_split(run.settings.data.split))
     sample = run.generate("", SAMPLE_CHARACTERS, temperature=0.8, seed=run.settings.training.seed)
-    reporter.note("measuring what one gets without a neural network …")
+    reporter.note("measuring what one gets without a neural network (half a minute) …")
     train, validation = (_slice(text, bounds[name]) for name in ("train", "validation"))
     rows = _ranked(run.final["validation"], run.settings.model.kind, baselines(train, validation))
     return Demo(run, text.name, rows, sample, _copied(sample, text, bounds["train"]))

@@ -41,6 +41,8 @@ from seqlab.workflows.report import write_report
 from seqlab.workflows.run import Run, load
 from seqlab.workflows.run_folder import Line, RunFolder
 
+MUCH_SHARED = 0.05  # of the held-out text: from here on the figures flatter
+FEW_STEPS = 20
 SAVE_SECONDS = 30.0  # a crash costs at most this much work
 
 
@@ -143,7 +145,8 @@ class Job:
             f"{self.prepared.text.name}: {self.prepared.text.bytes:,} bytes, {self.settings.tokenizer.kind} tokens "
             f"{counts} (train / validation / test), vocabulary {self.prepared.tokenizer.vocab_size:,}"
         )
-        note(self.prepared.overlap.sentence())
+        overlap = self.prepared.overlap
+        (self.reporter.warn if overlap.fraction > MUCH_SHARED else note)(overlap.sentence())
         model = self.settings.model
         note(
             f"{model.kind} {model.size}: width {model.width}, depth {model.depth}, "
@@ -151,6 +154,11 @@ class Job:
             f"{self.batches.tokens_per_step:,} tokens; {self.record['threads']} threads, "
             f"seed {self.settings.training.seed}"
         )
+        if self.plan.steps < FEW_STEPS and parse_budget(self.settings.training.budget).seconds is not None:
+            self.reporter.warn(
+                f"--budget {self.settings.training.budget} buys only {self.plan.steps} steps here: too few "
+                "to learn much; give more time or a smaller --size"
+            )
 
     def _measure(self) -> None:
         """Load the best weights, score the whole validation text and, once, the test text; write the report."""

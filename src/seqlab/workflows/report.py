@@ -84,7 +84,10 @@ def _headline(run: Run, final: Line) -> list[tuple[str, str]]:
     score = final["validation"]
     return [
         (f"{score['bits_per_byte']:.3f}", "bits per byte on validation text"),
-        (f"{score['perplexity_per_token']:.2f}", f"perplexity per {run.settings.tokenizer.kind} token"),
+        (
+            f"{score['perplexity_per_token']:.2f}",
+            f"perplexity per {run.settings.tokenizer.kind} token on validation text",
+        ),
         (human_count(run.record["parameters"]), "parameters"),
         (human_seconds(final["seconds"]), f"training, {final['step']:,} steps ({final['outcome']})"),
     ]

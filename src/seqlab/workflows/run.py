@@ -47,6 +47,15 @@ class Run:
         return self.files.final()
 
     @property
+    def interrupted(self) -> bool:
+        """Whether the run has not finished: Ctrl-C, SIGTERM or a crash; `resume=True` goes on with it."""
+        return self.final is None
+
+    def __repr__(self) -> str:
+        state = "interrupted" if self.interrupted else "finished"
+        return f"Run({str(self.folder)!r}, {self.settings.model.kind}, weights of step {self.step:,}, {state})"
+
+    @property
     def scorer(self) -> Scorer:
         return Scorer(self.model, self.tokenizer)
 

@@ -91,7 +91,9 @@ class RunFolder:
         if not self.path.is_dir():
             raise UsageError(f"there is no run folder {self.path}; 'seqlab lm train TEXT --out {self.path}' makes one")
         if not self.has_run():
-            raise UsageError(f"{self.path} is not a run folder: it has no settings.toml")
+            raise UsageError(
+                f"{self.path} is not a run folder: it has no settings.toml; name one that 'seqlab lm train' made"
+            )
 
     # ---- settings
 
