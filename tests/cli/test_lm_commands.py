@@ -61,6 +61,7 @@ def test_perplexity_prints_every_unit_and_the_context(seqlab_command: Command, t
     assert rows[0]["unknown_rate"] == 0
     assert rows[1]["unknown_rate"] == pytest.approx(1 / 12)
     assert "1 of 12 tokens" in answer.err
+    assert answer.err.count("is the very text that run was trained on") == 1
     assert answer.json["comparisons"] == []
     table = seqlab_command("lm", "perplexity", trained, "--on", small_text)
     assert "ppl/word" in table.out

@@ -26,7 +26,7 @@ class TerminalReporter(Reporter):
         self._figures: dict[str, Any] = {}
 
     def note(self, line: str) -> None:
-        self._console.print(line, soft_wrap=True)
+        self._console.print(line, soft_wrap=not self._console.is_terminal)
 
     def warn(self, line: str) -> None:
         self.note(f"warning: {line}")

@@ -37,6 +37,8 @@ def perplexity_sheet(
             with reporter.task(f"scoring {text.name} with {run.name}", 1.0):
                 surprisals = run.scorer.score(content, progress=reporter.advance)
             figures = figures_of(surprisals, content)
+            if text.sha256 == run.record["text_sha256"]:
+                reporter.warn(f"{text.name} is the very text that {run.name} was trained on: its figures flatter")
             if figures.unknown:
                 reporter.warn(
                     f"{text.name}: {figures.unknown:,} of {figures.tokens:,} tokens ({figures.unknown_rate:.2%}) were "
