@@ -52,7 +52,8 @@ def test_a_damaged_cache_is_found_and_encoded_anew(small_text: Path) -> None:
     before = np.array(prepare(text, tokenizer, bounds)["train"].ids)
     for path in (cache_folder() / "ids").glob("*/train.ids"):
         content = bytearray(path.read_bytes())
-        content[40] ^= 1
+        if content:  # those of other tests may be of any size
+            content[len(content) // 2] ^= 1
         path.write_bytes(content)
     assert np.array_equal(prepare(text, tokenizer, bounds)["train"].ids, before)
     for path in (cache_folder() / "ids").glob("*/manifest.json"):

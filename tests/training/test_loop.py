@@ -159,10 +159,10 @@ def test_training_on_a_pattern_learns_it() -> None:
 def test_a_loss_that_is_not_finite_names_step_layer_and_remedy() -> None:
     model = tiny()
     with torch.no_grad():
-        model.recurrent.kernel.weight_ih_l0[0, 0] = torch.nan
+        model.recurrent.weight_ih_l0[0, 0] = torch.nan
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(
-        NotFiniteError, match=r"loss became nan at step 8; .*'recurrent\.kernel'; try a smaller --learning-rate"
+        NotFiniteError, match=r"loss became nan at step 8; .*'recurrent'; try a smaller --learning-rate"
     ):
         training_step(model, build_optimiser(model, 0.1, 0.0), batches(0), plan(), Position(step=7), 0.1)
     for name, tensor in model.state_dict().items():

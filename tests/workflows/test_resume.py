@@ -18,7 +18,7 @@ from seqlab.core.errors import DamageError, SeqlabError, UsageError
 from seqlab.core.registry import MODELS
 from seqlab.training.checkpoint import load_tensors
 from seqlab.workflows import job
-from seqlab.workflows.run_folder import RunFolder
+from seqlab.workflows.run_folder import FORMAT, RunFolder
 
 TIMES = {"seconds", "seconds_per_step"}
 
@@ -257,7 +257,7 @@ def test_folders_of_another_kind_or_version_are_refused(half_done: Path, tmp_pat
     other = tmp_path / "other"
     for old, new, message in (
         ('kind = "lm"', 'kind = "classifier"', "holds a run of kind 'classifier', not 'lm'"),
-        ("format = 1", "format = 99", "has format 99; this seqlab reads format 1"),
+        (f"format = {FORMAT}", "format = 99", f"has format 99; this seqlab reads format {FORMAT}"),
     ):
         shutil.copytree(half_done, other)
         settings = other / "settings.toml"

@@ -1,20 +1,9 @@
 """Attention as pure functions. Masks are boolean, True means "may be attended to"."""
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-
-def banded_causal_mask(queries: int, keys: int, window: int, device: torch.device | None = None) -> Tensor:
-    """Which of S keys each of the last T positions may see: itself and the window−1 before it.
-
-        mask[i, j] = (p − window < j ≤ p),  p = S − T + i        (T, S)
-
-    The queries are the last T of the S positions, so that a cache only adds keys on the left.
-    """
-    position = torch.arange(keys - queries, keys, device=device)[:, None]
-    key = torch.arange(keys, device=device)
-    return (key <= position) & (key > position - window)
+from seqlab.ops.masks import banded_causal_mask
 
 
 def banded_attention(q: Tensor, k: Tensor, v: Tensor, window: int, dropout: float = 0.0) -> Tensor:

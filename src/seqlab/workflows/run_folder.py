@@ -27,7 +27,7 @@ from seqlab.core.files import canonical_json, make_folder, sha256_of, write_byte
 from seqlab.core.settings import LMSettings, from_table, to_table
 
 KIND = "lm"
-FORMAT = 1
+FORMAT = 2  # 1: recurrent weights inside torch's modules, the GRU's update gate negated
 BEGINNING = ".beginning"  # marks a folder whose run has not yet written its settings: it may be started anew
 Line = dict[str, Any]
 
