@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from seqlab.core.errors import UsageError
 from seqlab.core.state import BatchFirstState
 from seqlab.layers.positions import RotaryPosition
-from seqlab.ops.attention import banded_attention
+from seqlab.ops.attention import softmax_attention
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,9 @@ class CausalSelfAttention(nn.Module):
             q, k = self.rotary(q, start), self.rotary(k, start)
         if state is not None:
             k, v = torch.cat([state.keys, k], 2), torch.cat([state.values, v], 2)
-        mixed = banded_attention(q, k, v, self.window, self.dropout if self.training else 0.0)
+        mixed = softmax_attention(
+            q, k, v, causal=True, window=self.window, dropout=self.dropout if self.training else 0.0
+        )
         out = self.project_out(mixed.transpose(1, 2).reshape(B, T, D))
         kept = max(0, k.shape[2] - (self.window - 1))
         return out, KeyValueCache(k[:, :, kept:], v[:, :, kept:], start + T)

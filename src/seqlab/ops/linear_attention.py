@@ -1,0 +1,222 @@
+"""Attention whose cost grows linearly with the length: separable, and with positive random features.
+
+Both send every key j to features f with logarithmic weights β_jf and read them with row weights:
+
+    random features   out_i = Σ_f e^{α_if} S_f / Σ_f e^{α_if} z_f
+    separable         out_i = Σ_f softmax_f(q_i)_f S_f / z_f
+    S_f = Σ_j e^{β_jf} v_j,   z_f = Σ_j e^{β_jf},   over all keys, or causally over j ≤ i
+
+S and z do not depend on the query, so they are all that has to be remembered of the past (`FeatureSums`).
+
+Nothing overflows or vanishes, however large a key is. Each feature has a level, a constant c_f that divides its sums
+and multiplies its row weights, and cancels. All keys: c_f = max_j β_jf. Causal: the sequence is cut into chunks; c_f
+lies halfway between the largest β_f that the chunk's first row sees and the largest that its last row sees. Where
+these two lie too far apart for the number format the chunks are halved, so that the level never drowns an early row
+under the keys of a later one: the past is the same whatever the future holds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from seqlab.core.state import BatchFirstState
+
+CHUNK = 128
+# The largest spread of log weights inside a chunk: half of it is exponentiated either way.
+SPREAD = {torch.float64: 1000.0, torch.float32: 100.0, torch.bfloat16: 100.0, torch.float16: 10.0}
+
+
+@dataclass(frozen=True)
+class FeatureSums(BatchFirstState):
+    """What the keys so far add up to: e^{−level} (S, z) with one level for each feature."""
+
+    sums: Tensor  # (B, N, F, d + 1), the last column is z
+    level: Tensor  # (B, N, F)
+
+
+# --------------------------------------------------------------------------- features
+
+
+def gaussian_directions(
+    features: int, width: int, *, orthogonal: bool = False, generator: torch.Generator | None = None
+) -> Tensor:
+    """w_1 … w_m ~ N(0, I).    -> (m, d), float32
+
+    Orthogonal: blocks of d mutually orthogonal directions (rows of a random orthogonal matrix), each with the norm of
+    an independent Gaussian vector. Every single w is still N(0, I), so the kernel estimate stays unbiased; its
+    variance falls.
+    """
+    w = torch.randn(features, width, generator=generator)
+    if not orthogonal:
+        return w
+    blocks = -(-features // width)
+    q, r = torch.linalg.qr(torch.randn(blocks, width, width, generator=generator))
+    signs = torch.diagonal(r, dim1=-2, dim2=-1).sign()  # makes the orthogonal matrix uniformly distributed
+    rotations = (q * signs[:, None]).reshape(blocks * width, width)[:features]
+    return rotations * w.norm(dim=1, keepdim=True)
+
+
+def log_features(u: Tensor, w: Tensor) -> Tensor:
+    """log φ(u)_f = w_fᵀu − ‖u‖²/2 − ½ log m.    u (…, d), w (m, d) -> (…, m)"""
+    half_norm = u.square().sum(-1, keepdim=True) / 2
+    with_norm = torch.cat([w, -torch.ones_like(w[:, :1])], -1)
+    shift = w.new_full((len(w),), -0.5 * math.log(len(w)))
+    return F.linear(torch.cat([u, half_norm], -1), with_norm, shift)
+
+
+def positive_features(u: Tensor, w: Tensor) -> Tensor:
+    """φ(u) = m^{−1/2} e^{−‖u‖²/2} (e^{w_1ᵀu}, …, e^{w_mᵀu}): E[φ(q)ᵀφ(k)] = e^{qᵀk}.    (…, d) -> (…, m)"""
+    return log_features(u, w).exp()
+
+
+def random_feature_logs(q: Tensor, k: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """α and β of softmax(q kᵀ/√d): log features of q/d^{1/4} and k/d^{1/4}.    (B, N, T, d) -> (B, N, T, m)"""
+    scale = q.shape[-1] ** -0.25
+    return log_features(q * scale, w), log_features(k * scale, w)
+
+
+# --------------------------------------------------------------------------- sums over keys
+
+
+def add_keys(beta: Tensor, v: Tensor, past: FeatureSums | None = None) -> FeatureSums:
+    """S_f and z_f over these keys and those before.
+
+    beta (B, N, S, F) with −inf at padding, v (B, N, S, d), past or None -> FeatureSums
+    """
+    level = beta.detach().amax(-2) if beta.shape[-2] else beta.new_full((*beta.shape[:2], beta.shape[3]), -torch.inf)
+    if past is not None:
+        level = torch.maximum(level, past.level)
+    sums = (beta - _finite(level)[..., None, :]).exp().transpose(-1, -2) @ _with_ones(v)
+    if past is not None:
+        sums = sums + past.sums * _decay(past.level, level)
+    return FeatureSums(sums, level)
+
+
+def read(rows: Tensor, sums: FeatureSums, *, per_feature: bool) -> Tensor:
+    """What a query takes from the sums.    rows (B, N, T, F) -> (B, N, T, d)
+
+    `per_feature`: separable (each feature is normalised by itself); else random features (the whole row is).
+    """
+    if per_feature:
+        values = sums.sums[..., :-1] / _or_one(sums.sums[..., -1:])
+        return torch.softmax(rows, -1) @ values
+    return _normalised(_row_weights(rows, sums.level[..., None, :]) @ sums.sums)
+
+
+def causal(
+    rows: Tensor, beta: Tensor, v: Tensor, past: FeatureSums | None = None, *, per_feature: bool
+) -> tuple[Tensor, FeatureSums]:
+    """Row i reads the sums over the keys before and up to its own.
+
+    rows and beta (B, N, T, F), v (B, N, T, d) -> (B, N, T, d), the sums after the last key
+    """
+    if rows.shape[-2] == 1:
+        sums = add_keys(beta, v, past)
+        return read(rows, sums, per_feature=per_feature), sums
+    chunk = min(CHUNK, rows.shape[-2])
+    while chunk > 1 and _spread(beta.detach(), past, chunk) > SPREAD[beta.dtype]:
+        chunk = -(-chunk // 2)
+    return _causal_in_chunks(rows, beta, v, past, chunk, per_feature)
+
+
+def _causal_in_chunks(
+    rows: Tensor, beta: Tensor, v: Tensor, past: FeatureSums | None, chunk: int, per_feature: bool
+) -> tuple[Tensor, FeatureSums]:
+    """Inside a chunk of c rows: a triangle of c × c weights. Before it: the sums carried over.
+
+    With k' = e^{β − c_f} and q' = the row weights times e^{c_f}:  out = tril(q' k'ᵀ) v + q' S_before
+    """
+    T = rows.shape[-2]
+    level, upto, before = _levels(beta.detach(), past, chunk)
+    rows, beta = _cut(rows, chunk, 0.0), _cut(beta, chunk, -torch.inf)  # (B, N, C, c, F)
+    values = _cut(_with_ones(v), chunk, 0.0)
+    keys = (beta - level[..., None, :]).exp()
+    carried, after = _carry(keys, values, past, level, upto, before)
+    if per_feature:
+        mass = keys.cumsum(-2) + carried[..., None, :, -1]
+        queries = torch.softmax(rows, -1) / _or_one(mass)
+    else:
+        queries = _row_weights(rows, level[..., None, :])
+    out = (queries @ keys.transpose(-1, -2)).tril() @ values + queries @ carried
+    out = out[..., :-1] if per_feature else _normalised(out)
+    return out.flatten(2, 3)[:, :, :T], after
+
+
+def _carry(
+    keys: Tensor, values: Tensor, past: FeatureSums | None, level: Tensor, upto: Tensor, before: Tensor
+) -> tuple[Tensor, FeatureSums]:
+    """The sums before each chunk, at the chunk's level, and those after the last.    -> (B, N, C, F, d + 1)"""
+    added = keys.transpose(-1, -2) @ values
+    into, onward, own = _decay(before, level), _decay(before, upto), _decay(level, upto)
+    sums = added.new_zeros(added[:, :, 0].shape) if past is None else past.sums
+    carried = []
+    for c in range(added.shape[2]):
+        carried.append(sums * into[:, :, c])
+        sums = torch.addcmul(sums * onward[:, :, c], added[:, :, c], own[:, :, c])
+    return torch.stack(carried, 2), FeatureSums(sums, upto[:, :, -1])
+
+
+# --------------------------------------------------------------------------- levels
+
+
+def _levels(beta: Tensor, past: FeatureSums | None, chunk: int) -> tuple[Tensor, Tensor, Tensor]:
+    """For each chunk and feature: its level, the largest β up to its end, and up to its start.    (B, N, C, F)"""
+    cut = _cut(beta, chunk, -torch.inf)
+    upto = cut.amax(-2)
+    start = upto.new_full(upto[:, :, :1].shape, -torch.inf) if past is None else past.level[:, :, None]
+    upto = torch.cat([start, upto], 2).cummax(2).values
+    upto, before = upto[:, :, 1:], upto[:, :, :-1]
+    seen_by_first_row = torch.maximum(before, cut[..., 0, :])
+    return _finite((seen_by_first_row + upto) / 2), upto, before
+
+
+def _spread(beta: Tensor, past: FeatureSums | None, chunk: int) -> float:
+    """By how much a level lies above what a row under it has seen, at most, times two."""
+    level, upto, _ = _levels(beta, past, chunk)
+    return float((2 * (upto - level)).nan_to_num(neginf=0.0).amax())
+
+
+def _decay(old: Tensor, new: Tensor) -> Tensor:
+    """e^{old − new} to move sums from one level to a higher one; no sums (old = −inf) stay none.    (…, F, 1)"""
+    return (old - _finite(new)).clamp(max=0.0).exp()[..., None]
+
+
+def _finite(level: Tensor) -> Tensor:
+    """A level of −inf means that there was no key; any number then serves."""
+    return level.masked_fill(level == -torch.inf, 0.0)
+
+
+# --------------------------------------------------------------------------- small parts
+
+
+def _row_weights(rows: Tensor, level: Tensor) -> Tensor:
+    """e^{α + level}, divided by its largest in each row (which cancels)."""
+    shifted = rows + _finite(level)
+    return (shifted - shifted.detach().amax(-1, keepdim=True)).exp()
+
+
+def _normalised(out: Tensor) -> Tensor:
+    return out[..., :-1] / _or_one(out[..., -1:])
+
+
+def _or_one(mass: Tensor) -> Tensor:
+    """Where there was nothing to attend to, zero is divided by one."""
+    return mass.masked_fill(mass == 0, 1.0)
+
+
+def _with_ones(v: Tensor) -> Tensor:
+    """(v, 1): the last column sums the weights themselves."""
+    return F.pad(v, (0, 1), value=1.0)
+
+
+def _cut(x: Tensor, chunk: int, filler: float) -> Tensor:
+    """(B, N, T, ·) -> (B, N, C, chunk, ·), filled up at the end."""
+    missing = -x.shape[-2] % chunk
+    if missing:
+        x = F.pad(x, (0, 0, 0, missing), value=filler)
+    return x.reshape(*x.shape[:2], -1, chunk, x.shape[-1])

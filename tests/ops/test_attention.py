@@ -1,0 +1,241 @@
+"""Attention: the fused and the linear paths against explicit matrices of weights, values and gradients, float64."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from seqlab.ops import attention as ops
+from seqlab.ops import linear_attention as linear
+from seqlab.ops.masks import banded_causal_mask, length_mask
+from seqlab.ops.reference import attention as reference
+
+B, N, D = 3, 2, 4
+FEATURES = 7
+KINDS = ["softmax", "separable", "random_features"]
+LENGTHS = [(1, 1), (2, 5), (6, 6), (9, 9), (13, 13)]  # T, S
+
+
+def random(*shape: int, seed: int, scale: float = 1.0) -> Tensor:
+    return scale * torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+W = random(FEATURES, D, seed=99)
+
+
+def fast(kind: str, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, causal: bool) -> Tensor:
+    if kind == "softmax":
+        return ops.softmax_attention(q, k, v, key_mask=key_mask, causal=causal)
+    rows, beta = (q, k) if kind == "separable" else linear.random_feature_logs(q, k, W)
+    if key_mask is not None:
+        beta = beta.masked_fill(~key_mask[:, None, :, None], -torch.inf)
+    if causal:
+        return linear.causal(rows, beta, v, per_feature=kind == "separable")[0]
+    return linear.read(rows, linear.add_keys(beta, v), per_feature=kind == "separable")
+
+
+def plain(kind: str, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, causal: bool) -> Tensor:
+    mask = reference.visible_keys(q.shape[2], k.shape[2], key_mask=key_mask, causal=causal)
+    if kind == "softmax":
+        weights = reference.softmax_weights(q, k, mask)
+    elif kind == "separable":
+        weights = reference.separable_weights(q, k, mask.expand(len(q), -1, -1, -1))
+    else:
+        weights = reference.random_feature_weights(q, k, W, mask)
+    return torch.einsum("bnts,bnsd->bntd", weights, v)
+
+
+def agree(a: Tensor, b: Tensor, over: list[Tensor], tolerance: float = 1e-11) -> None:
+    weights = random(*a.shape, seed=77)
+    gradients = [torch.autograd.grad((out * weights).sum(), over, retain_graph=True) for out in (a, b)]
+    for x, y in [(a, b), *zip(*gradients, strict=True)]:
+        assert torch.isfinite(x).all()
+        assert (x - y).abs().max() <= tolerance * max(1.0, y.abs().max().item())
+
+
+def inputs(T: int, S: int, scale: float = 1.0) -> list[Tensor]:
+    shapes = [(B, N, T, D), (B, N, S, D), (B, N, S, 5)]
+    return [random(*shape, seed=i, scale=scale).requires_grad_() for i, shape in enumerate(shapes)]
+
+
+@pytest.mark.parametrize("scale", [1.0, 8.0])
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_fast_paths_equal_the_matrix_of_weights(
+    kind: str, causal: bool, padded: bool, scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear, "CHUNK", 4)  # several chunks, the last one not full
+    monkeypatch.setattr(ops, "ROWS", 5)
+    for T, S in LENGTHS:
+        if causal and T != S:
+            continue
+        q, k, v = inputs(T, S, scale)
+        key_mask = length_mask(torch.tensor([S, S // 2, 0]), S) if padded else None
+        agree(fast(kind, q, k, v, key_mask, causal), plain(kind, q, k, v, key_mask, causal), [q, k, v])
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 16])
+@pytest.mark.parametrize("kind", ["separable", "random_features"])
+def test_the_size_of_a_chunk_does_not_matter(kind: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "CHUNK", chunk)
+    q, k, v = inputs(11, 11, 2.0)
+    agree(fast(kind, q, k, v, None, True), plain(kind, q, k, v, None, True), [q, k, v])
+
+
+@pytest.mark.parametrize("times", [1.0, 30.0, 1000.0])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_future_never_changes_the_past(kind: str, times: float) -> None:
+    T = 300  # several chunks of the real size
+    q, k, v = (t.detach() for t in inputs(T, T))
+    before = fast(kind, q, k, v, None, True)
+    for cut in (1, 100, 128, 255, T - 1):
+        parts = [torch.cat([t[:, :, :cut], times * random(*t[:, :, cut:].shape, seed=cut)], 2) for t in (q, k, v)]
+        after = fast(kind, *parts, None, True)
+        past = before[:, :, :cut]
+        assert ((after[:, :, :cut] - past).abs() <= 1e-12 * past.abs().clamp(min=1e-3)).all()
+        assert torch.isfinite(after).all()
+        assert not torch.allclose(after[:, :, cut:], before[:, :, cut:])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_large_vectors_neither_overflow_nor_vanish(kind: str, causal: bool, dtype: torch.dtype) -> None:
+    q, k, v = ((40.0 if n < 2 else 1.0) * t.detach() for n, t in enumerate(inputs(20, 20)))
+    expected = plain(kind, q, k, v, None, causal)
+    q, k, v = (t.to(dtype).requires_grad_() for t in (q, k, v))
+    out = fast_in(dtype, kind, q, k, v, causal)
+    assert torch.isfinite(out).all()
+    out.square().sum().backward()
+    assert all(torch.isfinite(t.grad).all() for t in (q, k, v))
+    if dtype == torch.float64:
+        assert torch.allclose(out, expected, rtol=0, atol=1e-9)
+    assert out.abs().sum() > 0.5 * expected.abs().sum()
+
+
+def fast_in(dtype: torch.dtype, kind: str, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    if kind != "random_features":
+        return fast(kind, q, k, v, None, causal)
+    rows, beta = linear.random_feature_logs(q, k, W.to(dtype))
+    if causal:
+        return linear.causal(rows, beta, v, per_feature=False)[0]
+    return linear.read(rows, linear.add_keys(beta, v), per_feature=False)
+
+
+@pytest.mark.parametrize("cuts", [(1,), (5,), (1, 2, 3), (4, 9, 10)])
+@pytest.mark.parametrize("kind", ["separable", "random_features"])
+def test_sums_of_the_past_continue_it(kind: str, cuts: tuple[int, ...]) -> None:
+    q, k, v = inputs(13, 13, 3.0)
+    rows, beta = (q, k) if kind == "separable" else linear.random_feature_logs(q, k, W)
+    past, parts = None, []
+    for a, b in zip((0, *cuts), (*cuts, 13), strict=True):
+        out, past = linear.causal(rows[:, :, a:b], beta[:, :, a:b], v[:, :, a:b], past, per_feature=kind == "separable")
+        parts.append(out)
+    agree(torch.cat(parts, 2), plain(kind, q, k, v, None, True), [q, k, v])
+    assert past is not None
+    assert past.sums.shape == (B, N, beta.shape[-1], 6)  # does not grow with the text
+
+
+# --------------------------------------------------------------------------- the kernel itself
+
+
+@pytest.mark.parametrize("orthogonal", [False, True])
+@pytest.mark.parametrize(("q_norm", "k_norm", "angle"), [(0.5, 0.5, 0.3), (1.0, 0.7, 1.2), (0.8, 0.8, 2.6)])
+def test_the_kernel_estimate_is_unbiased(orthogonal: bool, q_norm: float, k_norm: float, angle: float) -> None:
+    d, m, repetitions = 6, 12, 20_000
+    q, k = torch.zeros(2, d, dtype=torch.float64)
+    q[0] = q_norm
+    k[0], k[1] = k_norm * math.cos(angle), k_norm * math.sin(angle)
+    exact = math.exp(float(q @ k))
+    generator = torch.Generator().manual_seed(1)
+    draws = [linear.gaussian_directions(m, d, orthogonal=orthogonal, generator=generator) for _ in range(repetitions)]
+    w = torch.stack(draws).double()
+    estimates = torch.stack([(linear.positive_features(q, one) * linear.positive_features(k, one)).sum() for one in w])
+    relative = estimates / exact
+    error = relative.std() / repetitions**0.5
+    assert abs(relative.mean() - 1) < 4 * error
+    law = (math.exp(float((q + k).square().sum())) - 1) / m
+    measured = relative.var().item()
+    if orthogonal:
+        assert measured < 0.98 * law
+    else:  # the spread of a sample variance, from the sample's own fourth moment
+        kurtosis = ((relative - relative.mean()) ** 4).mean().item() / measured**2
+        assert abs(measured / law - 1) < 4 * math.sqrt((kurtosis - 1) / repetitions)
+
+
+def test_orthogonal_directions_are_orthogonal_in_blocks_with_gaussian_norms() -> None:
+    generator = torch.Generator().manual_seed(0)
+    w = linear.gaussian_directions(10, 4, orthogonal=True, generator=generator)
+    for block in (w[:4], w[4:8], w[8:]):
+        gram = block @ block.T
+        assert torch.allclose(gram, torch.diag(gram.diagonal()), atol=1e-5)
+    many = linear.gaussian_directions(40_000, 4, orthogonal=True, generator=generator)
+    assert abs(many.square().sum(1).mean().item() - 4) < 0.1
+    assert (many.mean(0).abs() < 0.03).all()
+
+
+def test_more_features_come_closer_to_softmax() -> None:
+    q, k, v = (t.detach() for t in inputs(12, 12, 0.7))
+    exact = plain("softmax", q, k, v, None, True)
+    errors = []
+    for m in (16, 256, 4096):
+        w = linear.gaussian_directions(m, D, orthogonal=True, generator=torch.Generator().manual_seed(3)).double()
+        rows, beta = linear.random_feature_logs(q, k, w)
+        errors.append((linear.causal(rows, beta, v, per_feature=False)[0] - exact).square().mean().sqrt().item())
+    assert errors[0] > 2 * errors[1] > 4 * errors[2]
+
+
+# --------------------------------------------------------------------------- scores, weights, mix
+
+
+def test_scores_follow_their_equations() -> None:
+    q, k = random(2, 3, D, seed=1), random(2, 5, D, seed=2)
+    W_1, W_2, v = random(6, D, seed=3), random(6, D, seed=4), random(6, seed=5)
+    dot, scaled, additive = ops.dot_scores(q, k), ops.scaled_scores(q, k), ops.additive_scores(q, k, W_1, W_2, v)
+    assert dot.shape == scaled.shape == additive.shape == (2, 3, 5)
+    for b in range(2):
+        for i in range(3):
+            for j in range(5):
+                product = sum(q[b, i, n] * k[b, j, n] for n in range(D))
+                assert torch.allclose(dot[b, i, j], product)
+                assert torch.allclose(scaled[b, i, j], product / math.sqrt(D))
+                assert torch.allclose(additive[b, i, j], v @ torch.tanh(W_1 @ q[b, i] + W_2 @ k[b, j]))
+
+
+def test_scores_weights_mix_is_what_the_fused_kernel_computes() -> None:
+    q, k, v = inputs(5, 7)
+    mask = torch.rand(B, 1, 5, 7, generator=torch.Generator().manual_seed(2)) < 0.6
+    mask[0, 0, 2] = False
+    mine = ops.mix(ops.attention_weights(ops.scaled_scores(q, k), mask), v)
+    agree(mine, F.scaled_dot_product_attention(q, k, v, attn_mask=mask), [q, k, v])
+
+
+def test_a_row_without_keys_is_zero_with_zero_gradients() -> None:
+    scores = random(2, 3, 4, seed=1).requires_grad_()
+    mask = torch.ones(2, 3, 4, dtype=torch.bool)
+    mask[1, 2] = False
+    weights = ops.attention_weights(scores, mask)
+    assert torch.count_nonzero(weights[1, 2]) == 0
+    (weights * random(2, 3, 4, seed=2)).sum().backward()
+    assert torch.isfinite(scores.grad).all()
+    assert torch.count_nonzero(scores.grad[1, 2]) == 0
+
+
+@pytest.mark.parametrize("window", [1, 4, 9, None])
+def test_blocks_of_rows_change_nothing(window: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = inputs(9, 9)
+    key_mask = length_mask(torch.tensor([9, 6, 0]), 9)
+    options: dict[str, Any] = dict(key_mask=key_mask, causal=True, window=window)
+    whole = ops.softmax_attention(q, k, v, **options)
+    monkeypatch.setattr(ops, "ROWS", 2)
+    agree(ops.softmax_attention(q, k, v, **options), whole, [q, k, v])
+    mask = banded_causal_mask(9, 9, window) & key_mask[:, None, None]
+    agree(whole, F.scaled_dot_product_attention(q, k, v, attn_mask=mask), [q, k, v])
+
+
+def test_length_mask() -> None:
+    assert length_mask(torch.tensor([2, 0, 3]), 3).tolist() == [[True, True, False], [False] * 3, [True] * 3]
