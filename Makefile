@@ -36,7 +36,12 @@ types: $(STAMP)
 check-long: $(STAMP)       ## the longer trainings
 	@$(BIN)/python -m pytest -n 0 -m long
 
-bench: $(STAMP)            ## the speed and quality figures of docs/benchmarks.md
+# What the benchmarks compare with, and nothing else needs.
+$(VENV)/.peers: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[bench]'
+	@touch $@
+
+bench: $(VENV)/.peers      ## the speed and quality figures of docs/benchmarks.md
 	@for b in benchmarks/bench_*.py; do $(BIN)/python $$b || exit 1; done
 
 clean:                     ## remove the virtual environment

@@ -24,6 +24,10 @@ for _kind in sorted(MODELS):
         if _kind == "transformer":
             sizes = dict(width=16, depth=2, heads=2, context=CONTEXT, tied=_tied)
             VARIANTS += [(_kind, sizes | {"positions": p}) for p in ("rotary", "sinusoidal", "learned")]
+            VARIANTS += [(_kind, sizes | {"attention": a}) for a in ("separable", "random_features")]
+        elif _kind == "attentive-rnn":
+            sizes = dict(width=16, depth=2, context=CONTEXT, tied=_tied)
+            VARIANTS += [(_kind, sizes | {"score": s}) for s in ("dot", "scaled", "additive")]
         else:
             VARIANTS += [(_kind, dict(width=16, depth=depth, tied=_tied)) for depth in (1, 2)]
 VARIANTS.append(("convolution", dict(width=16, depth=2)))
@@ -36,7 +40,8 @@ def own_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def named(variant: tuple[str, dict[str, Any]]) -> str:
     kind, sizes = variant
-    return "-".join([kind, str(sizes.get("positions", sizes["depth"])), *(["tied"] if sizes.get("tied") else [])])
+    special = [str(sizes[key]) for key in ("positions", "attention", "score") if key in sizes]
+    return "-".join([kind, *(special or [str(sizes["depth"])]), *(["tied"] if sizes.get("tied") else [])])
 
 
 @pytest.fixture(params=VARIANTS, ids=named)

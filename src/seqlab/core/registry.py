@@ -15,7 +15,24 @@ MODELS: dict[str, str] = {
     "rnn": "seqlab.models.recurrent_lm:RNNLM",
     "gru": "seqlab.models.recurrent_lm:GRULM",
     "lstm": "seqlab.models.recurrent_lm:LSTMLM",
+    "attentive-rnn": "seqlab.models.recurrent_lm:AttentiveLM",
     "transformer": "seqlab.models.transformer_lm:TransformerLM",
+}
+
+# Layers: ``y, state = layer(x, state, lengths)`` for the recurrent ones; see each one's docstring.
+LAYERS: dict[str, str] = {
+    "rnn": "seqlab.layers:RNN",
+    "gru": "seqlab.layers:GRU",
+    "lstm": "seqlab.layers:LSTM",
+    "attentive-rnn": "seqlab.layers:AttentiveRNN",
+    "attention": "seqlab.layers:MultiHeadAttention",
+    "encoder-block": "seqlab.layers:EncoderBlock",
+    "decoder-block": "seqlab.layers:DecoderBlock",
+    "encoder-decoder-block": "seqlab.layers:EncoderDecoderBlock",
+    "batch-norm": "seqlab.layers:TokenBatchNorm",
+    "sinusoidal-position": "seqlab.layers:SinusoidalPosition",
+    "learned-position": "seqlab.layers:LearnedPosition",
+    "rotary-position": "seqlab.layers:RotaryPosition",
 }
 
 TOKENIZERS: dict[str, str] = {

@@ -25,6 +25,8 @@ def setting(default: Any, help: str, *, flag: str | None = None, choices: Any = 
 
 SIZES = ("small", "medium", "large")
 POSITIONS = ("rotary", "sinusoidal", "learned")
+ATTENTIONS = ("softmax", "separable", "random_features")
+SCORES = ("dot", "scaled", "additive")
 DECAYS = ("cosine", "linear", "constant")
 
 
@@ -43,12 +45,14 @@ class TokenizerSettings:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    kind: str = setting("lstm", "rnn, gru, lstm or transformer", flag="model", choices=MODELS)
+    kind: str = setting("lstm", "rnn, gru, lstm, attentive-rnn or transformer", flag="model", choices=MODELS)
     size: str | None = setting(None, "small, medium or large (chosen by the budget)", choices=SIZES)
     width: int | None = setting(None, "hidden width")
     depth: int | None = setting(None, "layers")
     heads: int | None = setting(None, "attention heads (transformer)")
+    attention: str | None = setting(None, "softmax, separable or random_features (transformer)", choices=ATTENTIONS)
     positions: str | None = setting(None, "rotary, sinusoidal or learned (transformer)", choices=POSITIONS)
+    score: str | None = setting(None, "dot, scaled or additive (attentive-rnn)", choices=SCORES)
     tied: bool | None = setting(None, "share the embedding with the output layer")
     dropout: float | None = setting(None, "dropout probability")
 
@@ -91,7 +95,8 @@ Value = TypeVar("Value")
 # layers are wider and dropout grows.
 _RECURRENT: Preset = dict(depth=1, batch=32, context=32, weight_decay=0.1)
 _LONG: Preset = dict(batch=16, context=64, weight_decay=0.3)
-_ATTENTION: Preset = dict(batch=16, positions="rotary", weight_decay=0.1)
+_ATTENTIVE: Preset = dict(depth=1, batch=32, context=32, weight_decay=0.1, score="scaled")
+_ATTENTION: Preset = dict(batch=16, attention="softmax", positions="rotary", weight_decay=0.1)
 PRESETS: dict[str, dict[str, Preset]] = {
     "rnn": {
         "small": dict(width=256, learning_rate=2e-3, dropout=0.0) | _RECURRENT,
@@ -107,6 +112,11 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "small": dict(width=256, learning_rate=6e-3, dropout=0.0) | _RECURRENT,
         "medium": dict(width=320, learning_rate=5e-3, dropout=0.15) | _RECURRENT,
         "large": dict(width=384, learning_rate=4e-3, dropout=0.3) | _RECURRENT | _LONG,
+    },
+    "attentive-rnn": {
+        "small": dict(width=256, learning_rate=2e-3, dropout=0.0) | _ATTENTIVE,
+        "medium": dict(width=384, learning_rate=1.5e-3, dropout=0.1) | _ATTENTIVE,
+        "large": dict(width=512, learning_rate=1e-3, dropout=0.3) | _ATTENTIVE,
     },
     "transformer": {
         "small": dict(width=128, depth=3, heads=4, context=64, learning_rate=4e-3, dropout=0.0) | _ATTENTION,

@@ -1,58 +1,336 @@
-"""Causal self-attention with a key/value cache and a sliding window."""
+"""Multi-head attention: self and cross, three kinds, state in and state out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqlab.core.errors import UsageError
+from seqlab.core.errors import UsageError, nearest
+from seqlab.core.settings import ATTENTIONS
 from seqlab.core.state import BatchFirstState
 from seqlab.layers.positions import RotaryPosition
-from seqlab.ops.attention import softmax_attention
+from seqlab.ops import attention as softmax
+from seqlab.ops import linear_attention as linear
+from seqlab.ops.masks import banded_causal_mask, check_lengths, length_mask
+from seqlab.ops.reference.attention import random_feature_weights, separable_weights
+
+Position = int | Tensor  # how many positions went before: one number, or (B,) where lengths differ
+FEATURES_PER_WIDTH = 4
 
 
 @dataclass(frozen=True)
 class KeyValueCache(BatchFirstState):
-    """Keys and values of the last window−1 positions, (B, N, S, d), and how many positions went before."""
+    """Softmax attention remembers keys and values, (B, N, S, d); `mask` (B, S) says which are real."""
 
     keys: Tensor
     values: Tensor
-    position: int
+    position: Position
+    mask: Tensor | None = None
 
 
-class CausalSelfAttention(nn.Module):
-    """softmax(q kᵀ/√d) v over itself and the window−1 positions before, in N heads of width D/N."""
+@dataclass(frozen=True)
+class FeatureCache(linear.FeatureSums):
+    """The linear kinds remember sums over the keys, which do not grow with the text."""
+
+    position: Position = 0
+
+
+AttentionState = KeyValueCache | FeatureCache
+
+
+class MultiHeadAttention(nn.Module):
+    """out = W_o [head_1 … head_N],  head = Attention(q, k, v) on d_model/N features of W_q q, W_k k, W_v v each.
+
+    kind
+        softmax           softmax(q kᵀ/√d) v, on torch's fused kernel
+        separable         softmax_row(q) (softmax_col(k)ᵀ v); causally each feature is normalised by its prefix sum,
+                          which is a variant: the original has no causal form
+        random_features   softmax attention estimated with m positive random features (4·d_head by default). The
+                          directions are drawn once, when the layer is made, and saved with the weights; they change
+                          only by `redraw()`.
+
+    `dropout` acts on softmax weights in training; the linear kinds form no weights and drop nothing. `window` lets
+    causal softmax attention see that many positions, itself included. `rotary` turns queries and keys by position.
+    """
+
+    directions: Tensor
 
     def __init__(
         self,
-        width: int,
-        heads: int,
-        window: int,
+        d_model: int,
+        n_heads: int,
         *,
+        kind: str = "softmax",
+        bias: bool = True,
         dropout: float = 0.0,
+        features: int | None = None,
+        orthogonal: bool = True,
+        window: int | None = None,
         rotary: RotaryPosition | None = None,
     ) -> None:
         super().__init__()
-        if width % heads:
-            raise UsageError(f"width {width} cannot be cut into {heads} heads; choose a multiple of {heads}")
-        self.heads, self.window, self.dropout, self.rotary = heads, window, dropout, rotary
-        self.project_in = nn.Linear(width, 3 * width)
-        self.project_out = nn.Linear(width, width)
+        if n_heads < 1 or d_model % n_heads:
+            raise UsageError(f"width {d_model} cannot be cut into {n_heads} heads; choose a multiple of {n_heads}")
+        if kind not in ATTENTIONS:
+            raise UsageError(f"attention '{kind}' is not known{nearest(kind, ATTENTIONS)}")
+        if features is not None and kind != "random_features":
+            raise UsageError(f"features={features} is a choice for attention 'random_features', not '{kind}'")
+        if window is not None and kind != "softmax":
+            raise UsageError(f"window={window} is a choice for attention 'softmax'; '{kind}' sees the whole past")
+        self.d_model, self.n_heads, self.kind = d_model, n_heads, kind
+        self.dropout, self.orthogonal, self.window, self.rotary = dropout, orthogonal, window, rotary
+        self.project_in = nn.Linear(d_model, 3 * d_model, bias=bias)
+        self.project_out = nn.Linear(d_model, d_model, bias=bias)
+        if kind == "random_features":
+            width = d_model // n_heads
+            self.register_buffer("directions", torch.empty(features or FEATURES_PER_WIDTH * width, width))
+            self.redraw()
 
-    def forward(self, x: Tensor, state: KeyValueCache | None = None) -> tuple[Tensor, KeyValueCache]:
-        B, T, D = x.shape
-        heads = self.project_in(x).view(B, T, 3, self.heads, D // self.heads)
-        q, k, v = heads.permute(2, 0, 3, 1, 4)  # each (B, N, T, d)
-        start = 0 if state is None else state.position
-        if self.rotary is not None:
+    @torch.no_grad()
+    def redraw(self, generator: torch.Generator | None = None) -> None:
+        """New random directions. The layer is another function afterwards."""
+        fresh = linear.gaussian_directions(*self.directions.shape, orthogonal=self.orthogonal, generator=generator)
+        self.directions.copy_(fresh)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        key_lengths: Tensor | None = None,
+        causal: bool = False,
+        state: Any = None,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, AttentionState, Tensor | None]:
+        """query (B, T, D), key and value (B, S, D) -> out (B, T, D), state, weights (B, N, T, S) or None.
+
+        Causal: query, key and value are the new positions, T = S, and the state holds those before; `key_lengths`
+        counts new keys. Cross-attention: the state holds what later calls need, and they pass no key and value.
+        """
+        self._check(query, key, value, key_lengths, causal, state)
+        new_mask = None
+        if key_lengths is not None and key is not None and value is not None:
+            new_mask = length_mask(key_lengths, key.shape[1])
+            key, value = _without_padding(key, value, new_mask)
+        q, k, v = self._heads(query, key, value)
+        start: Position = state.position if state is not None and causal else 0
+        if self.rotary is not None and causal:
+            assert k is not None
             q, k = self.rotary(q, start), self.rotary(k, start)
-        if state is not None:
-            k, v = torch.cat([state.keys, k], 2), torch.cat([state.values, v], 2)
-        mixed = softmax_attention(
-            q, k, v, causal=True, window=self.window, dropout=self.dropout if self.training else 0.0
-        )
-        out = self.project_out(mixed.transpose(1, 2).reshape(B, T, D))
-        kept = max(0, k.shape[2] - (self.window - 1))
-        return out, KeyValueCache(k[:, :, kept:], v[:, :, kept:], start + T)
+        following = start
+        if k is not None:
+            following = start + (k.shape[2] if key_lengths is None else key_lengths)
+        attend = self._softmax if self.kind == "softmax" else self._linear
+        mixed, state, weights = attend(q, k, v, new_mask, causal, state, following, need_weights)
+        return self.project_out(mixed.transpose(1, 2).flatten(2)), state, weights
+
+    # ----------------------------------------------------------------------- the kinds
+
+    def _softmax(
+        self,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        mask: Tensor | None,
+        causal: bool,
+        past: KeyValueCache | None,
+        following: Position,
+        need_weights: bool,
+    ) -> tuple[Tensor, KeyValueCache, Tensor | None]:
+        cache = _extended(past, k, v, mask, following)
+        k, v, mask = cache.keys, cache.values, cache.mask
+        dropout = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            visible = banded_causal_mask(q.shape[2], k.shape[2], self.window, q.device) if causal else None
+            if mask is not None:
+                visible = mask[:, None, None] if visible is None else visible & mask[:, None, None]
+            weights = softmax.attention_weights(softmax.scaled_scores(q, k), visible)
+            mixed = softmax.mix(F.dropout(weights, dropout), v)
+        else:
+            mixed = softmax.softmax_attention(
+                q, k, v, key_mask=mask, causal=causal, window=self.window, dropout=dropout
+            )
+        return mixed, cache if not causal else _last(cache, self.window), weights
+
+    def _linear(
+        self,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        mask: Tensor | None,
+        causal: bool,
+        past: FeatureCache | None,
+        following: Position,
+        need_weights: bool,
+    ) -> tuple[Tensor, FeatureCache, Tensor | None]:
+        per_feature = self.kind == "separable"
+        if k is None or v is None:
+            assert past is not None
+            rows = q if per_feature else linear.random_feature_rows(q, self.directions)
+            return linear.read(rows, past, per_feature=per_feature), past, None
+        weights = self._linear_weights(q, k, mask, causal) if need_weights else None
+        rows, beta = (q, k) if per_feature else linear.random_feature_logs(q, k, self.directions)
+        if mask is not None:
+            beta = beta.masked_fill(~mask[:, None, :, None], -torch.inf)
+        if causal:
+            mixed, sums = linear.causal(rows, beta, v, past, per_feature=per_feature)
+        else:
+            sums = linear.add_keys(beta, v)
+            mixed = linear.read(rows, sums, per_feature=per_feature)
+        return mixed, FeatureCache(sums.sums, sums.level, following), weights
+
+    def _linear_weights(self, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        B, _, T, _ = q.shape
+        S = k.shape[2]
+        visible = banded_causal_mask(T, S, None, q.device) if causal else q.new_ones(T, S, dtype=torch.bool)
+        visible = visible.expand(B, 1, T, S) if mask is None else visible & mask[:, None, None]
+        if self.kind == "separable":
+            return separable_weights(q, k, visible)
+        return random_feature_weights(q, k, self.directions, visible)
+
+    # ----------------------------------------------------------------------- projections and checks
+
+    def _heads(
+        self, query: Tensor, key: Tensor | None, value: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Projected and cut into heads, (B, N, T, d) each; one product where all three are the same."""
+        if query is key and key is value:
+            q, k, v = self._cut(self.project_in(query), 3)
+            return q, k, v
+        weights = self.project_in.weight.chunk(3)
+        biases = (None,) * 3 if self.project_in.bias is None else self.project_in.bias.chunk(3)
+        parts = [
+            None if x is None else self._cut(F.linear(x, weight, bias), 1)[0]
+            for x, weight, bias in zip((query, key, value), weights, biases, strict=True)
+        ]
+        assert parts[0] is not None
+        return parts[0], parts[1], parts[2]
+
+    def _cut(self, projected: Tensor, parts: int) -> Tensor:
+        B, T, _ = projected.shape
+        return projected.view(B, T, parts, self.n_heads, -1).permute(2, 0, 3, 1, 4)
+
+    def _check(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        key_lengths: Tensor | None,
+        causal: bool,
+        state: AttentionState | None,
+    ) -> None:
+        for name, x in (("query", query), ("key", key), ("value", value)):
+            if x is not None and (x.ndim != 3 or x.shape[0] != query.shape[0] or x.shape[2] != self.d_model):
+                expected = f"({query.shape[0]}, time, {self.d_model})"
+                raise UsageError(f"{name} has shape {tuple(x.shape)}, but the layer reads {expected}")
+        if (key is None) != (value is None):
+            raise UsageError("key and value come together: give both, or neither with the state of an earlier call")
+        if key is None:
+            self._check_remembered(key_lengths, causal, state)
+        else:
+            assert value is not None
+            self._check_new(query, key, value, key_lengths, causal, state)
+
+    def _check_remembered(self, key_lengths: Tensor | None, causal: bool, state: AttentionState | None) -> None:
+        if state is None or causal:
+            raise UsageError("without key and value there must be the state of an earlier call, and causal=False")
+        if key_lengths is not None:
+            raise UsageError("key_lengths count new keys, but there are none; the state knows its own")
+
+    def _check_new(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_lengths: Tensor | None,
+        causal: bool,
+        state: AttentionState | None,
+    ) -> None:
+        if key.shape[1] != value.shape[1]:
+            raise UsageError(f"there are {key.shape[1]} keys but {value.shape[1]} values")
+        if causal and query.shape[1] != key.shape[1]:
+            raise UsageError(f"causal attention needs a key for each query, not {key.shape[1]} for {query.shape[1]}")
+        if state is not None and not causal:
+            raise UsageError("a state of cross-attention holds the keys already; pass key=None and value=None with it")
+        if state is not None and len(_first_tensor(state)) != len(query):
+            raise UsageError(f"the state is for {len(_first_tensor(state))} sequences, but query holds {len(query)}")
+        if key_lengths is not None:
+            check_lengths(key_lengths, key.shape[0], key.shape[1])
+            if causal and self.window is not None:
+                raise UsageError(f"a window of {self.window} counts positions; it cannot be combined with key_lengths")
+
+    # ----------------------------------------------------------------------- to and from torch
+
+    @classmethod
+    def from_torch(cls, module: nn.MultiheadAttention) -> Self:
+        """The same layer with the weights of torch.nn.MultiheadAttention, in its dtype and on its device."""
+        if not isinstance(module, nn.MultiheadAttention):
+            raise UsageError(f"from_torch takes a torch.nn.MultiheadAttention, not {type(module).__name__}")
+        if module.in_proj_weight is None or module.bias_k is not None or module.add_zero_attn:
+            raise UsageError("kdim, vdim, add_bias_kv and add_zero_attn have no counterpart here")
+        bias = module.in_proj_bias is not None
+        layer = cls(module.embed_dim, module.num_heads, bias=bias, dropout=module.dropout)
+        layer.to(module.in_proj_weight).train(module.training)
+        layer.load_state_dict({_OUR_NAMES[name]: value for name, value in module.state_dict().items()})
+        return layer
+
+    def to_torch(self) -> nn.MultiheadAttention:
+        """A torch.nn.MultiheadAttention (batch_first=True) that computes the same."""
+        if self.kind != "softmax" or self.rotary is not None or self.window is not None:
+            raise UsageError(
+                "torch.nn.MultiheadAttention has softmax attention only, without window and rotary positions"
+            )
+        bias = self.project_in.bias is not None
+        module = nn.MultiheadAttention(self.d_model, self.n_heads, self.dropout, bias=bias, batch_first=True)
+        module.to(self.project_in.weight).train(self.training)
+        ours = self.state_dict()
+        module.load_state_dict({theirs: ours[name] for theirs, name in _OUR_NAMES.items() if name in ours})
+        return module
+
+
+_OUR_NAMES = {
+    "in_proj_weight": "project_in.weight",
+    "in_proj_bias": "project_in.bias",
+    "out_proj.weight": "project_out.weight",
+    "out_proj.bias": "project_out.bias",
+}
+
+
+def _without_padding(key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """What stands in the padding must not matter, not even NaN, which zero weights would not hide."""
+    filled = key.masked_fill(~mask[..., None], 0.0)
+    return filled, filled if value is key else value.masked_fill(~mask[..., None], 0.0)
+
+
+def _extended(
+    past: KeyValueCache | None, k: Tensor | None, v: Tensor | None, mask: Tensor | None, following: Position
+) -> KeyValueCache:
+    """The cache with the new keys at its end."""
+    if k is None or v is None:
+        assert past is not None
+        return past
+    if past is None:
+        return KeyValueCache(k, v, following, mask)
+    if mask is not None or past.mask is not None:
+        old = past.keys.new_ones(past.keys.shape[::2], dtype=torch.bool) if past.mask is None else past.mask
+        new = k.new_ones(k.shape[::2], dtype=torch.bool) if mask is None else mask
+        mask = torch.cat([old, new], 1)
+    return KeyValueCache(torch.cat([past.keys, k], 2), torch.cat([past.values, v], 2), following, mask)
+
+
+def _last(cache: KeyValueCache, window: int | None) -> KeyValueCache:
+    """What a later position can still see: the last window−1."""
+    if window is None:
+        return cache
+    kept = max(0, cache.keys.shape[2] - (window - 1))
+    return KeyValueCache(cache.keys[:, :, kept:], cache.values[:, :, kept:], cache.position)
+
+
+def _first_tensor(state: AttentionState) -> Tensor:
+    return state.keys if isinstance(state, KeyValueCache) else state.sums

@@ -1,22 +1,127 @@
-"""Transformer blocks."""
+"""Transformer blocks: encoder, decoder, and decoder with cross-attention. x (B, T, D) -> (B, T, D).
+
+Pre-norm:   x ← x + F(norm(x))        (a stack of these ends with a norm of its own)
+Post-norm:  x ← norm(x + F(x))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from seqlab.layers.attention import CausalSelfAttention, KeyValueCache
+from seqlab.core.errors import UsageError, nearest
+from seqlab.core.state import State
+from seqlab.layers.attention import MultiHeadAttention
+from seqlab.layers.norms import build_norm, normalise
+
+PLACEMENTS = ("pre", "post")
 
 
-class DecoderBlock(nn.Module):
-    """Pre-norm:  x ← x + Attention(LN(x)),  x ← x + MLP(LN(x)).   x (B, T, D) -> (B, T, D), cache"""
+class Block(nn.Module):
+    """Sublayers with residual, dropout and norm: self-attention, perhaps cross-attention, then a feed-forward network.
 
-    def __init__(self, attention: CausalSelfAttention, width: int, *, dropout: float = 0.0, expansion: int = 4) -> None:
+    MLP(x) = W_2 gelu(W_1 x + b_1) + b_2, with expansion·D hidden units.
+    """
+
+    def __init__(
+        self,
+        attention: MultiHeadAttention,
+        *,
+        cross: MultiHeadAttention | None = None,
+        dropout: float = 0.0,
+        expansion: int = 4,
+        norm: str = "layer",
+        placement: str = "pre",
+    ) -> None:
         super().__init__()
+        if placement not in PLACEMENTS:
+            raise UsageError(f"placement '{placement}' is not known{nearest(placement, PLACEMENTS)}")
+        width = attention.d_model
+        self.placement = placement
         self.attention = attention
-        self.norm_attention = nn.LayerNorm(width)
-        self.norm_mlp = nn.LayerNorm(width)
+        self.norm_attention = build_norm(norm, width)
+        if cross is not None:
+            self.cross = cross
+            self.norm_cross = build_norm(norm, width)
         self.mlp = nn.Sequential(nn.Linear(width, expansion * width), nn.GELU(), nn.Linear(expansion * width, width))
+        self.norm_mlp = build_norm(norm, width)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, state: KeyValueCache | None = None) -> tuple[Tensor, KeyValueCache]:
-        mixed, state = self.attention(self.norm_attention(x), state)
-        x = x + self.dropout(mixed)
-        return x + self.dropout(self.mlp(self.norm_mlp(x))), state
+    def residual(
+        self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor], lengths: Tensor | None
+    ) -> Tensor:
+        """One sublayer with its residual connection, its norm placed before or after."""
+        before = normalise(norm, x, lengths) if self.placement == "pre" else x
+        x = x + self.dropout(sublayer(before))
+        return x if self.placement == "pre" else normalise(norm, x, lengths)
+
+    def feed_forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        return self.residual(x, self.norm_mlp, self.mlp, lengths)
+
+
+class EncoderBlock(Block):
+    """Every real position sees every real position; what stands in the padding changes nothing."""
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        def attend(u: Tensor) -> Tensor:
+            mixed: Tensor = self.attention(u, u, u, key_lengths=lengths)[0]
+            return mixed
+
+        return self.feed_forward(self.residual(x, self.norm_attention, attend, lengths), lengths)
+
+
+class DecoderBlock(Block):
+    """A position sees itself and what stands before it; right padding needs no mask of its own."""
+
+    def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        states: list[State] = []
+
+        def attend(u: Tensor) -> Tensor:
+            mixed: Tensor
+            mixed, after, _ = self.attention(u, u, u, causal=True, state=state)
+            states.append(after)
+            return mixed
+
+        x = self.residual(x, self.norm_attention, attend, lengths)
+        return self.feed_forward(x, lengths), states[0]
+
+
+class EncoderDecoderBlock(Block):
+    """A decoder block that also reads an encoded source: causal over its own positions, key padding over the source.
+
+    x (B, T, D), memory (B, S, D), memory_lengths (B,) -> (B, T, D), state. The state holds the projected source, so
+    later calls pass memory=None.
+    """
+
+    def __init__(self, attention: MultiHeadAttention, cross: MultiHeadAttention, **options: object) -> None:
+        super().__init__(attention, cross=cross, **options)  # type: ignore[arg-type]
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        memory_lengths: Tensor | None = None,
+        state: State = None,
+        lengths: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        if memory is not None and state is not None:
+            raise UsageError("the state holds the memory already; pass memory=None with it")
+        own, source = (None, None) if state is None else state
+        states: list[State] = []
+
+        def attend(u: Tensor) -> Tensor:
+            mixed: Tensor
+            mixed, after, _ = self.attention(u, u, u, causal=True, state=own)
+            states.append(after)
+            return mixed
+
+        def read(u: Tensor) -> Tensor:
+            mixed: Tensor
+            mixed, after, _ = self.cross(u, memory, memory, key_lengths=memory_lengths, state=source)
+            states.append(after)
+            return mixed
+
+        x = self.residual(x, self.norm_attention, attend, lengths)
+        x = self.residual(x, self.norm_cross, read, lengths)
+        return self.feed_forward(x, lengths), tuple(states)

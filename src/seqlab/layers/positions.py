@@ -21,7 +21,7 @@ class SinusoidalPosition(nn.Module):
             raise UsageError(f"sinusoidal positions need an even width, not {width}")
         self.width = width
 
-    def forward(self, x: Tensor, start: int) -> Tensor:
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """x (B, T, D) at positions start … start+T−1 -> x + PE."""
         theta = angles(torch.arange(start, start + x.shape[1], device=x.device), self.width)
         return x + torch.stack([theta.sin(), theta.cos()], dim=-1).flatten(-2).to(x.dtype)
@@ -34,7 +34,7 @@ class LearnedPosition(nn.Module):
         super().__init__()
         self.table = nn.Parameter(torch.randn(context, width) * 0.02)
 
-    def forward(self, x: Tensor, start: int) -> Tensor:
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
         end, context = start + x.shape[1], self.table.shape[0]
         if end > context:
             raise UsageError(
@@ -52,9 +52,14 @@ class RotaryPosition(nn.Module):
             raise UsageError(f"rotary positions need an even width per head, not {head_width}")
         self.head_width = head_width
 
-    def forward(self, u: Tensor, start: int) -> Tensor:
-        """u (B, N, T, d) at positions start … start+T−1 -> the same, turned."""
-        theta = angles(torch.arange(start, start + u.shape[-2], device=u.device), self.head_width)
+    def forward(self, u: Tensor, start: int | Tensor = 0) -> Tensor:
+        """u (B, N, T, d) at positions start … start+T−1 -> the same, turned. `start` may differ by sequence: (B,)."""
+        T = u.shape[-2]
+        if isinstance(start, Tensor):
+            positions = (start[:, None] + torch.arange(T, device=u.device)).flatten()
+            theta = angles(positions, self.head_width).view(len(start), 1, T, -1)
+        else:
+            theta = angles(torch.arange(start, start + T, device=u.device), self.head_width)
         sin, cos = theta.sin().to(u.dtype), theta.cos().to(u.dtype)
         even, odd = u[..., 0::2], u[..., 1::2]
         return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)

@@ -11,7 +11,7 @@ from seqlab.core.registry import MODELS, look_up
 from seqlab.core.seeding import derived_seed
 from seqlab.core.settings import LMSettings, ModelSettings, check_range, fit_lm_settings
 
-MODEL_SIZES = ("width", "depth", "heads", "positions", "tied", "dropout")
+MODEL_SIZES = ("width", "depth", "heads", "attention", "positions", "score", "tied", "dropout")
 
 
 def build_lm(kind: str, vocab_size: int, *, seed: int = 0, **sizes: Any) -> Any:

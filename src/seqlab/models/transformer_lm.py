@@ -8,9 +8,7 @@ from torch import Tensor, nn
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.settings import POSITIONS
 from seqlab.core.state import State
-from seqlab.layers.attention import CausalSelfAttention
-from seqlab.layers.blocks import DecoderBlock
-from seqlab.layers.positions import LearnedPosition, RotaryPosition, SinusoidalPosition
+from seqlab.layers import DecoderBlock, LearnedPosition, MultiHeadAttention, RotaryPosition, SinusoidalPosition
 
 INITIAL_STD = 0.02
 EMBEDDING_STD = 0.5
@@ -20,7 +18,8 @@ class TransformerLM(nn.Module):
     """ids (B, T) in 0…V (V is the begin id) -> logits (B, T, V).
 
     Beyond its context C every layer attends to the last C positions (banded attention), the same whether
-    the text is fed whole, in pieces or from a cache. Learned positions end at C.
+    the text is fed whole, in pieces or from a cache. The linear kinds of attention see the whole past instead.
+    Learned positions end at C.
     """
 
     carries_state: ClassVar[bool] = False
@@ -33,6 +32,7 @@ class TransformerLM(nn.Module):
         heads: int,
         context: int,
         *,
+        attention: str = "softmax",
         positions: str = "rotary",
         dropout: float = 0.0,
         tied: bool = False,
@@ -43,10 +43,10 @@ class TransformerLM(nn.Module):
         self.max_positions = context if positions == "learned" else None
         self.embedding = nn.Embedding(vocab_size + 1, width)
         self.position, rotary = _positions(positions, width, heads, context)
+        window = context if attention == "softmax" else None
         self.blocks = nn.ModuleList(
             DecoderBlock(
-                CausalSelfAttention(width, heads, context, dropout=dropout, rotary=rotary),
-                width,
+                MultiHeadAttention(width, heads, kind=attention, dropout=dropout, window=window, rotary=rotary),
                 dropout=dropout,
             )
             for _ in range(depth)

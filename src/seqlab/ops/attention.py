@@ -62,6 +62,8 @@ def softmax_attention(
     positions, and each sees itself and what stands before it, at most `window` positions in all.
     """
     queries, keys = q.shape[-2], k.shape[-2]
+    if queries == 0 or keys == 0:
+        return q.new_zeros(*q.shape[:-1], v.shape[-1])
     hides_nothing = not causal or (queries == 1 and (window is None or keys <= window))
     if key_mask is None and hides_nothing:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)

@@ -57,8 +57,8 @@ def gaussian_directions(
     blocks = -(-features // width)
     q, r = torch.linalg.qr(torch.randn(blocks, width, width, generator=generator))
     signs = torch.diagonal(r, dim1=-2, dim2=-1).sign()  # makes the orthogonal matrix uniformly distributed
-    rotations = (q * signs[:, None]).reshape(blocks * width, width)[:features]
-    return rotations * w.norm(dim=1, keepdim=True)
+    rotations: Tensor = (q * signs[:, None]).reshape(blocks * width, width)[:features]
+    return rotations * w.square().sum(1, keepdim=True).sqrt()
 
 
 def log_features(u: Tensor, w: Tensor) -> Tensor:
@@ -76,8 +76,12 @@ def positive_features(u: Tensor, w: Tensor) -> Tensor:
 
 def random_feature_logs(q: Tensor, k: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     """α and β of softmax(q kᵀ/√d): log features of q/d^{1/4} and k/d^{1/4}.    (B, N, T, d) -> (B, N, T, m)"""
-    scale = q.shape[-1] ** -0.25
-    return log_features(q * scale, w), log_features(k * scale, w)
+    return random_feature_rows(q, w), log_features(k * k.shape[-1] ** -0.25, w)
+
+
+def random_feature_rows(q: Tensor, w: Tensor) -> Tensor:
+    """α alone."""
+    return log_features(q * q.shape[-1] ** -0.25, w)
 
 
 # --------------------------------------------------------------------------- sums over keys

@@ -1,4 +1,4 @@
-"""Every kind of attention as an explicit matrix of weights, one query at a time. Cost T·S·F; tests compare with these."""
+"""Every kind of attention as an explicit matrix of weights; tests compare the fast paths with these."""
 
 import torch
 from torch import Tensor

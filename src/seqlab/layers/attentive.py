@@ -1,0 +1,117 @@
+"""A recurrent layer that attends to its own past."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqlab.core.errors import UsageError, nearest
+from seqlab.core.settings import SCORES
+from seqlab.core.state import BatchFirstState
+from seqlab.ops.attention import additive_scores, attention_weights, dot_scores, mix, scaled_scores
+from seqlab.ops.masks import check_lengths, length_mask
+
+
+@dataclass(frozen=True)
+class AttentiveState(BatchFirstState):
+    """The last hidden vector and all those that can still be attended to; `mask` (B, L) says which are real."""
+
+    hidden: Tensor  # (B, H)
+    memory: Tensor  # (B, L, H)
+    mask: Tensor | None = None
+
+
+class AttentiveRNN(nn.Module):
+    """h̃_t = tanh(U x_t + W h_{t−1} + b)
+    a_t = Σ_{l<t} softmax_l(score(h̃_t, h_l)) h_l,   a_1 = 0
+    h_t = h̃_t + a_t
+
+    score: dot qᵀk, scaled qᵀk/√H, additive vᵀtanh(W_1 q + W_2 k). x (B, T, D) -> y (B, T, H), state. h̃ is bounded by
+    1, h is not: it adds a mean of the past to it. `window` limits what is remembered to so many hidden vectors.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, *, score: str = "dot", window: int | None = None) -> None:
+        super().__init__()
+        for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("window", window)):
+            if size is not None and size < 1:
+                raise UsageError(f"{name} {size} is too small; the least is 1")
+        if score not in SCORES:
+            raise UsageError(f"score '{score}' is not known{nearest(score, SCORES)}")
+        self.input_size, self.hidden_size, self.score, self.window = input_size, hidden_size, score, window
+        self.weight_ih = nn.Parameter(torch.empty(hidden_size, input_size))
+        self.weight_hh = nn.Parameter(torch.empty(hidden_size, hidden_size))
+        self.bias = nn.Parameter(torch.empty(hidden_size))
+        if score == "additive":
+            self.W_1 = nn.Parameter(torch.empty(hidden_size, hidden_size))
+            self.W_2 = nn.Parameter(torch.empty(hidden_size, hidden_size))
+            self.v = nn.Parameter(torch.empty(hidden_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """The recurrence halves at each step: h adds the mean of its past, so W must shrink for h to stay bounded."""
+        nn.init.normal_(self.weight_ih, std=self.input_size**-0.5)
+        nn.init.orthogonal_(self.weight_hh, gain=0.5)
+        nn.init.zeros_(self.bias)
+        if self.score == "additive":
+            for weight in (self.W_1, self.W_2, self.v):
+                nn.init.normal_(weight, std=self.hidden_size**-0.5)
+
+    def forward(
+        self, x: Tensor, state: AttentiveState | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, AttentiveState]:
+        self._check(x, state, lengths)
+        B, T, _ = x.shape
+        real = None if lengths is None else length_mask(lengths, T)
+        if real is not None:
+            x = x.masked_fill(~real[..., None], 0.0)
+        inputs = F.linear(x, self.weight_ih, self.bias).unbind(1)
+        state = state or AttentiveState(x.new_zeros(B, self.hidden_size), x.new_zeros(B, 0, self.hidden_size))
+        outputs = []
+        for t in range(T):
+            h = self._step(inputs[t], state)
+            alive = None if real is None else real[:, t]
+            outputs.append(h if alive is None else h.masked_fill(~alive[:, None], 0.0))
+            state = self._remember(state, outputs[-1], alive)
+        y = torch.stack(outputs, 1) if outputs else x.new_zeros(B, 0, self.hidden_size)
+        return y, state
+
+    def _step(self, u: Tensor, state: AttentiveState) -> Tensor:
+        """u = U x_t + b (B, H) -> h_t (B, H)"""
+        candidate = torch.tanh(torch.addmm(u, state.hidden, self.weight_hh.t()))
+        if state.memory.shape[1] == 0:
+            return candidate
+        mask = None if state.mask is None else state.mask[:, None]
+        weights = attention_weights(self._scores(candidate[:, None], state.memory), mask)
+        return candidate + mix(weights, state.memory)[:, 0]
+
+    def _scores(self, q: Tensor, k: Tensor) -> Tensor:
+        if self.score == "additive":
+            return additive_scores(q, k, self.W_1, self.W_2, self.v)
+        return dot_scores(q, k) if self.score == "dot" else scaled_scores(q, k)
+
+    def _remember(self, state: AttentiveState, h: Tensor, alive: Tensor | None) -> AttentiveState:
+        memory = torch.cat([state.memory, h[:, None]], 1)
+        hidden, mask = h, None
+        if alive is not None or state.mask is not None:
+            old = memory.new_ones(state.memory.shape[:2], dtype=torch.bool) if state.mask is None else state.mask
+            new = old.new_ones(len(h)) if alive is None else alive
+            hidden, mask = torch.where(new[:, None], h, state.hidden), torch.cat([old, new[:, None]], 1)
+        if self.window is not None and memory.shape[1] > self.window:
+            memory = memory[:, -self.window :]
+            mask = None if mask is None else mask[:, -self.window :]
+        return AttentiveState(hidden, memory, mask)
+
+    def _check(self, x: Tensor, state: AttentiveState | None, lengths: Tensor | None) -> None:
+        if x.ndim != 3 or x.shape[2] != self.input_size:
+            raise UsageError(f"x has shape {tuple(x.shape)}, but the layer reads (batch, time, {self.input_size})")
+        if state is not None and state.hidden.shape != (x.shape[0], self.hidden_size):
+            expected = (x.shape[0], self.hidden_size)
+            raise UsageError(f"the state has shape {tuple(state.hidden.shape)}, but the layer and x need {expected}")
+        if lengths is not None:
+            check_lengths(lengths, x.shape[0], x.shape[1])
+            if self.window is not None:
+                raise UsageError(f"a window of {self.window} counts positions; it cannot be combined with lengths")

@@ -1,0 +1,309 @@
+"""Multi-head attention against torch.nn and against explicit weights; state, padding, windows. float64."""
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from seqlab.core.errors import UsageError
+from seqlab.core.state import reorder, tensors_of
+from seqlab.layers import MultiHeadAttention, RotaryPosition
+
+KINDS = ["softmax", "separable", "random_features"]
+B, D, N = 3, 12, 3
+
+
+def build(kind: str = "softmax", **options: Any) -> MultiHeadAttention:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        layer = MultiHeadAttention(D, N, kind=kind, **options).double()
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter.normal_(std=0.6)
+    return layer
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def close(a: Tensor, b: Tensor, tolerance: float = 1e-11) -> bool:
+    return bool(torch.isfinite(a).all()) and torch.allclose(a, b, rtol=0, atol=tolerance)
+
+
+# --------------------------------------------------------------------------- torch
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_agreement_with_torch_both_ways(bias: bool) -> None:
+    torch.manual_seed(0)
+    theirs = nn.MultiheadAttention(D, N, bias=bias, batch_first=True).double()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.normal_(std=0.5)
+    mine = MultiHeadAttention.from_torch(theirs)
+    back = mine.to_torch()
+    assert back.batch_first
+    for name, parameter in theirs.named_parameters():
+        assert torch.equal(dict(back.named_parameters())[name], parameter)
+    for T, S, causal, padded, crossing in product((1, 4, 7), (1, 5, 7), (False, True), (False, True), (False, True)):
+        if (causal or not crossing) and T != S:
+            continue
+        compare_with_torch(mine, theirs, T, S, causal, padded, crossing)
+
+
+def compare_with_torch(mine: Any, theirs: Any, T: int, S: int, causal: bool, padded: bool, crossing: bool) -> None:
+    query = random(B, T, D).requires_grad_()
+    key = random(B, S, D, seed=1).requires_grad_() if crossing else query
+    value = random(B, S, D, seed=2).requires_grad_() if crossing else query
+    lengths = torch.tensor([S, max(1, S // 2), max(1, S - 1)]) if padded else None
+    hidden = ~torch.ones(T, S, dtype=torch.bool).tril() if causal else None  # torch: True is *not* attended to
+    padding = None if lengths is None else torch.arange(S) >= lengths[:, None]
+    expected, expected_weights = theirs(
+        query, key, value, key_padding_mask=padding, attn_mask=hidden, average_attn_weights=False
+    )
+    leaves = list({id(t): t for t in (query, key, value)}.values())
+    grad = random(*expected.shape, seed=4)
+    for need in (False, True):
+        out, _, weights = mine(query, key, value, key_lengths=lengths, causal=causal, need_weights=need)
+        assert close(out, expected)
+        assert (weights is None) is not need
+        if weights is not None:
+            assert close(weights, expected_weights)
+        for a, b in zip(
+            torch.autograd.grad(out, [*leaves, *mine.parameters()], grad),
+            torch.autograd.grad(expected, [*leaves, *theirs.parameters()], grad, retain_graph=True),
+            strict=True,
+        ):
+            assert close(a, b, 1e-10)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_without_keys_gives_the_bias_of_the_output(kind: str, causal: bool, need_weights: bool) -> None:
+    """torch.nn.MultiheadAttention gives NaN here."""
+    layer, x = build(kind), random(B, 4, D).requires_grad_()
+    lengths = torch.tensor([4, 0, 2])
+    out, _, weights = layer(x, x, x, key_lengths=lengths, causal=causal, need_weights=need_weights)
+    assert close(out[1], layer.project_out.bias.expand(4, D), 1e-15)
+    if weights is not None:
+        assert torch.count_nonzero(weights[1]) == 0
+    out.square().sum().backward()
+    assert torch.isfinite(x.grad).all()
+    assert all(torch.isfinite(p.grad).all() for p in layer.parameters())
+
+
+# --------------------------------------------------------------------------- weights, causality, padding
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_are_those_that_mix_the_values(kind: str, causal: bool, padded: bool) -> None:
+    layer, x = build(kind), random(B, 6, D)
+    lengths = torch.tensor([6, 3, 1]) if padded else None
+    out, _, weights = layer(x, x, x, key_lengths=lengths, causal=causal, need_weights=True)
+    assert weights is not None
+    assert weights.shape == (B, N, 6, 6)
+    assert close(weights.sum(-1), torch.ones(B, N, 6, dtype=torch.float64))
+    assert (weights >= 0).all()
+    _, _, v = layer.project_in(x).view(B, 6, 3, N, D // N).permute(2, 0, 3, 1, 4)
+    mixed = (weights @ v).transpose(1, 2).flatten(2)
+    assert close(layer.project_out(mixed), out)
+    assert close(layer(x, x, x, key_lengths=lengths, causal=causal)[0], out)
+    if causal:
+        assert torch.count_nonzero(weights.triu(1)) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_future_never_changes_the_past(kind: str) -> None:
+    layer, x = build(kind), random(2, 20, D)
+    before = layer(x, x, x, causal=True)[0]
+    for cut, times in product((1, 10, 19), (1.0, 30.0)):
+        changed = torch.cat([x[:, :cut], times * random(2, 20 - cut, D, seed=3)], 1)
+        after = layer(changed, changed, changed, causal=True)[0]
+        assert ((after[:, :cut] - before[:, :cut]).abs() <= 1e-12 * before[:, :cut].abs().clamp(min=1e-2)).all()
+    x.requires_grad_()
+    (gradient,) = torch.autograd.grad(layer(x, x, x, causal=True)[0][:, 7].sum(), x)
+    assert torch.count_nonzero(gradient[:, 8:]) == 0
+    assert torch.count_nonzero(gradient[:, :8]) == gradient[:, :8].numel()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_stands_in_the_padding_does_not_matter(kind: str, causal: bool) -> None:
+    layer, x = build(kind), random(B, 6, D).requires_grad_()
+    lengths = torch.tensor([6, 2, 4])
+    out = layer(x, x, x, key_lengths=lengths, causal=causal)[0]
+    real = torch.arange(6) < lengths[:, None]
+    (gradient,) = torch.autograd.grad(out[real].square().sum(), x)
+    assert torch.count_nonzero(gradient[~real]) == 0
+    for poison in (100.0, torch.nan):
+        other = torch.where(real[..., None], x, torch.full_like(x, poison))
+        assert close(layer(other, other, other, key_lengths=lengths, causal=causal)[0][real], out[real], 1e-12)
+    for row, length in enumerate(lengths.tolist()):
+        alone = x[row : row + 1, :length]
+        assert close(layer(alone, alone, alone, causal=causal)[0], out[row : row + 1, :length], 1e-12)
+
+
+# --------------------------------------------------------------------------- state
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_pieces_with_state_equal_the_whole(kind: str, rotary: bool) -> None:
+    layer = build(kind, rotary=RotaryPosition(D // N) if rotary else None)
+    x = random(2, 11, D)
+    whole, final, _ = layer(x, x, x, causal=True)
+    for cuts in ((1,), (4, 5), tuple(range(1, 11))):
+        state, parts = None, []
+        for a, b in zip((0, *cuts), (*cuts, 11), strict=True):
+            piece = x[:, a:b]
+            out, state, _ = layer(piece, piece, piece, causal=True, state=state)
+            parts.append(out)
+        assert close(torch.cat(parts, 1), whole)
+        assert state is not None
+        assert state.position == final.position == 11
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_sequences_of_different_lengths_continue_each_on_its_own(kind: str, rotary: bool) -> None:
+    layer = build(kind, rotary=RotaryPosition(D // N) if rotary else None)
+    first, second = random(B, 5, D), random(B, 4, D, seed=1)
+    one, two = torch.tensor([5, 0, 2]), torch.tensor([4, 3, 1])
+    _, state, _ = layer(first, first, first, causal=True, key_lengths=one)
+    out, state, _ = layer(second, second, second, causal=True, key_lengths=two, state=state)
+    assert state.position.tolist() == [9, 3, 3]
+    for row in range(B):
+        a, b = int(one[row]), int(two[row])
+        text = torch.cat([first[row, :a], second[row, :b]])[None]
+        expected = layer(text, text, text, causal=True)[0]
+        assert close(out[row, :b], expected[0, a:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cross_attention_remembers_its_source(kind: str) -> None:
+    layer = build(kind)
+    query, source = random(B, 5, D), random(B, 7, D, seed=1)
+    lengths = torch.tensor([7, 3, 0])
+    whole, state, _ = layer(query, source, source, key_lengths=lengths)
+    for t in range(5):
+        step, state, _ = layer(query[:, t : t + 1], state=state)
+        assert close(step, whole[:, t : t + 1])
+    order = torch.tensor([2, 0, 0])
+    again, _, _ = layer(query[order], state=reorder(state, order))
+    assert close(again, whole[order])
+
+
+@pytest.mark.parametrize("kind", ["separable", "random_features"])
+def test_the_state_of_linear_attention_does_not_grow(kind: str) -> None:
+    layer = build(kind)
+    sizes = []
+    for T in (1, 50):
+        x = random(1, T, D)
+        sizes.append(sum(t.numel() for t in tensors_of(layer(x, x, x, causal=True)[1])))
+    assert sizes[0] == sizes[1]
+
+
+def test_a_window_hides_what_is_further_back_and_the_cache_forgets_it() -> None:
+    layer, x = build(window=4), random(2, 12, D)
+    _, state, weights = layer(x, x, x, causal=True, need_weights=True)
+    visible = torch.ones(12, 12).tril() * torch.ones(12, 12).triu(-3)
+    assert weights is not None
+    assert torch.equal(weights[0, 0] > 0, visible > 0)
+    assert state.keys.shape == state.values.shape == (2, N, 3, D // N)
+    out = layer(x, x, x, causal=True)[0]
+    tail = x[:, 5:]
+    assert close(out[:, 8:], layer(tail, tail, tail, causal=True)[0][:, 3:])
+    narrow = build(window=1)
+    assert narrow(x, x, x, causal=True)[1].keys.shape[2] == 0
+
+
+# --------------------------------------------------------------------------- random features
+
+
+def test_directions_are_saved_and_change_only_when_asked() -> None:
+    layer, other, x = (
+        build("random_features"),
+        MultiHeadAttention(D, N, kind="random_features").double(),
+        random(1, 5, D),
+    )
+    assert layer.directions.shape == (4 * D // N, D // N)
+    out = layer.train()(x, x, x)[0]
+    assert torch.equal(layer(x, x, x)[0], out)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(x, x, x)[0], out)
+    layer.redraw(torch.Generator().manual_seed(1))
+    assert not torch.allclose(layer(x, x, x)[0], out)
+
+
+def test_sixteen_times_the_features_quarter_the_error() -> None:
+    exact, x = build(bias=False), 0.2 * random(2, 10, D)
+    target = exact(x, x, x, causal=True)[0]
+    errors = {}
+    for features in (128, 2048):
+        layer = MultiHeadAttention(D, N, kind="random_features", features=features, bias=False).double()
+        layer.load_state_dict(exact.state_dict(), strict=False)
+        found = []
+        for seed in range(8):
+            layer.redraw(torch.Generator().manual_seed(seed))
+            found.append((layer(x, x, x, causal=True)[0] - target).norm().item())
+        errors[features] = sum(found) / len(found)
+    assert 2.5 < errors[128] / errors[2048] < 6.5
+
+
+def test_dropout_acts_on_softmax_weights_in_training_only() -> None:
+    layer, x = build(dropout=0.5), random(2, 6, D)
+    assert not torch.equal(layer(x, x, x)[0], layer(x, x, x)[0])
+    assert not torch.equal(layer(x, x, x, need_weights=True)[0], layer(x, x, x, need_weights=True)[0])
+    layer.eval()
+    assert torch.equal(layer(x, x, x)[0], layer(x, x, x)[0])
+
+
+X = torch.zeros(2, 5, D)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: MultiHeadAttention(10, 4), "width 10 cannot be cut into 4 heads"),
+        (lambda: MultiHeadAttention(8, 2, kind="softmx"), "attention 'softmx' is not known; did you mean 'softmax'"),
+        (lambda: MultiHeadAttention(8, 2, features=3), "features=3 is a choice for attention 'random_features'"),
+        (lambda: MultiHeadAttention(8, 2, kind="separable", window=3), "window=3 is a choice for attention 'softmax'"),
+        (lambda: build()(X[..., :4], X, X), r"query has shape \(2, 5, 4\), but the layer reads \(2, time, 12\)"),
+        (lambda: build()(X, X[:1], X[:1]), r"key has shape \(1, 5, 12\), but the layer reads \(2, time, 12\)"),
+        (lambda: build()(X, X, X[:, :3]), "there are 5 keys but 3 values"),
+        (lambda: build()(X, X), "key and value come together"),
+        (lambda: build()(X), "there must be the state of an earlier call"),
+        (lambda: build()(X, X[:, :3], X[:, :3], causal=True), "a key for each query, not 3 for 5"),
+        (lambda: build()(X, X, X, key_lengths=torch.tensor([6, 1])), "a length of 6 does not fit sequences of 5"),
+        (
+            lambda: build(window=2)(X, X, X, causal=True, key_lengths=torch.tensor([5, 1])),
+            "a window of 2 counts positions",
+        ),
+        (
+            lambda: build().float()(X, X, X, state=build().float()(X, X, X)[1]),
+            "a state of cross-attention holds the keys already",
+        ),
+        (
+            lambda: build().float()(X, X, X, causal=True, state=build().float()(X[:1], X[:1], X[:1], causal=True)[1]),
+            "the state is for 1 sequences, but query holds 2",
+        ),
+        (
+            lambda: build().float()(X, state=build().float()(X, X, X)[1], key_lengths=torch.tensor([1, 1])),
+            "there are none",
+        ),
+        (lambda: build("separable").to_torch(), "softmax attention only"),
+        (lambda: MultiHeadAttention.from_torch(nn.Linear(2, 2)), "takes a torch.nn.MultiheadAttention, not Linear"),
+        (lambda: MultiHeadAttention.from_torch(nn.MultiheadAttention(8, 2, kdim=4)), "have no counterpart"),
+    ],
+    ids=lambda v: v[:40] if isinstance(v, str) else "",
+)
+def test_wrong_use_is_named(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        call()
