@@ -214,7 +214,7 @@ class MultiHeadAttention(nn.Module):
 
     def _cut(self, projected: Tensor, parts: int) -> Tensor:
         B, T, _ = projected.shape
-        return projected.view(B, T, parts, self.n_heads, -1).permute(2, 0, 3, 1, 4)
+        return projected.view(B, T, parts, self.n_heads, self.d_model // self.n_heads).permute(2, 0, 3, 1, 4)
 
     def _check(
         self,

@@ -185,11 +185,11 @@ class _OwnKernel(Recurrent):
 
     def _run(self, x: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         alive, order = None, None
+        state = self._zero_state(x) if state is None else state
         if lengths is not None:
             lengths, order = lengths.to(x.device).sort(descending=True, stable=True)
             alive = recurrence.alive_at(lengths, x.shape[1])
-            x = x[order]
-            state = None if state is None else state[:, order]
+            x, state = x[order], state[:, order]
         y, state = self._stack(x.transpose(0, 1), state, lengths, alive)
         y = y.transpose(0, 1)
         if order is None:
@@ -198,7 +198,7 @@ class _OwnKernel(Recurrent):
         return y[back], state[:, back]
 
     def _stack(
-        self, x: Tensor, state: Tensor | None, lengths: Tensor | None, alive: recurrence.Alive
+        self, x: Tensor, state: Tensor, lengths: Tensor | None, alive: recurrence.Alive
     ) -> tuple[Tensor, Tensor]:
         """All layers and directions, time first.    x (T, B, D) -> (T, B, H·directions), (layers·directions, B, H)"""
         finals: list[Tensor] = []
@@ -207,7 +207,7 @@ class _OwnKernel(Recurrent):
                 x = F.dropout(x, self.dropout, self.training)
             upwards, outputs = [], []
             for direction in range(self.directions):
-                h0 = None if state is None else state[len(finals)]
+                h0 = state[len(finals)]
                 inputs = recurrence.reverse(x, lengths) if direction else x
                 upward, y = self._direction(inputs, h0, self._weights(layer, direction), alive)
                 finals.append(recurrence.final(y, h0, lengths))
@@ -227,7 +227,7 @@ class _OwnKernel(Recurrent):
 
     @abstractmethod
     def _direction(
-        self, x: Tensor, h0: Tensor | None, weights: tuple[Tensor, ...], alive: recurrence.Alive
+        self, x: Tensor, h0: Tensor, weights: tuple[Tensor, ...], alive: recurrence.Alive
     ) -> tuple[Tensor, Tensor]:
         """What the layer above reads, and what this layer puts out.    x (T, B, D) -> two of (T, B, H)"""
 
@@ -260,16 +260,19 @@ class RNN(_OwnKernel):
         self.nonlinearity, self.form = nonlinearity, form
 
     def _direction(
-        self, x: Tensor, h0: Tensor | None, weights: tuple[Tensor, ...], alive: recurrence.Alive
+        self, x: Tensor, h0: Tensor, weights: tuple[Tensor, ...], alive: recurrence.Alive
     ) -> tuple[Tensor, Tensor]:
         w_ih, w_hh, b_ih, b_hh = weights
-        g0 = x.new_zeros(x.shape[1], self.hidden_size) if h0 is None else h0
-        if self.form == "pre" and h0 is not None:
-            g0 = getattr(torch, self.nonlinearity)(h0)
+        g0 = h0 if self.form == "post" else getattr(torch, self.nonlinearity)(h0)
         g = recurrence.rnn(x, g0, w_ih, w_hh, b_ih + b_hh, self.nonlinearity, alive)
         if self.form == "post":
             return g, g
         return g, recurrence.rnn_activations(x, g0, g, w_ih, w_hh, b_ih + b_hh, alive)
+
+    def _zero_state(self, x: Tensor) -> State:
+        """φ(h_0) = 0: for the sigmoid of the pre form h_0 is −inf."""
+        zeros = super()._zero_state(x)
+        return zeros - torch.inf if self.form == "pre" and self.nonlinearity == "sigmoid" else zeros
 
     @classmethod
     def _options_of(cls, module: Any) -> dict[str, Any]:
@@ -293,10 +296,9 @@ class GRU(_OwnKernel):
     torch_type = nn.GRU
 
     def _direction(
-        self, x: Tensor, h0: Tensor | None, weights: tuple[Tensor, ...], alive: recurrence.Alive
+        self, x: Tensor, h0: Tensor, weights: tuple[Tensor, ...], alive: recurrence.Alive
     ) -> tuple[Tensor, Tensor]:
         w_ih, w_hh, b_ih, b_hh = weights
-        h0 = x.new_zeros(x.shape[1], self.hidden_size) if h0 is None else h0
         y = recurrence.gru(x, h0, w_ih, w_hh, b_ih, b_hh, alive)
         return y, y
 

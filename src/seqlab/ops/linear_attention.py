@@ -119,7 +119,7 @@ def causal(
 
     rows and beta (B, N, T, F), v (B, N, T, d) -> (B, N, T, d), the sums after the last key
     """
-    if rows.shape[-2] == 1:
+    if rows.shape[-2] <= 1:
         sums = add_keys(beta, v, past)
         return read(rows, sums, per_feature=per_feature), sums
     chunk = min(CHUNK, rows.shape[-2])

@@ -68,13 +68,12 @@ def reverse(x: Tensor, lengths: Tensor | None) -> Tensor:
     return x.gather(0, source[..., None].expand_as(x))
 
 
-def final(y: Tensor, h0: Tensor | None, lengths: Tensor | None) -> Tensor:
+def final(y: Tensor, h0: Tensor, lengths: Tensor | None) -> Tensor:
     """The hidden vector at each sequence's length; that of an empty sequence is h0.    y (T, B, H) -> (B, H)"""
     if lengths is None:
         return y[-1]
     last = (lengths - 1).clamp(min=0)[None, :, None].expand(1, *y.shape[1:])
-    before = y.new_zeros(y.shape[1:]) if h0 is None else h0
-    return torch.where((lengths > 0)[:, None], y.gather(0, last)[0], before)
+    return torch.where((lengths > 0)[:, None], y.gather(0, last)[0], h0)
 
 
 # --------------------------------------------------------------------------- kernels
