@@ -12,10 +12,16 @@ from seqlab.models import build_lm
 
 V = 13
 KINDS: list[tuple[str, dict[str, Any]]] = [
-    (kind, dict(width=16, depth=2)) for kind in sorted(MODELS) if kind != "transformer"
+    (kind, dict(width=16, depth=2) | (dict(context=8) if kind == "attentive-rnn" else {}))
+    for kind in sorted(MODELS)
+    if kind != "transformer"
 ] + [
     ("transformer", dict(width=16, depth=2, heads=2, context=8, positions=p))
     for p in ("rotary", "sinusoidal", "learned")
+]
+KINDS += [
+    ("transformer", dict(width=16, depth=2, heads=2, context=8, positions="sinusoidal", attention=a))
+    for a in ("separable", "random_features")
 ]
 
 
@@ -24,7 +30,9 @@ def written(lm: Any, prompt: list[int], choice: Choice, *, cached: bool, tokens:
 
 
 @pytest.mark.parametrize("choice", [Choice(0.0), Choice(1.3), Choice(0.9, top_k=4), Choice(1.0, top_p=0.8)], ids=str)
-@pytest.mark.parametrize(("kind", "sizes"), KINDS, ids=lambda x: x if isinstance(x, str) else x.get("positions", ""))
+@pytest.mark.parametrize(
+    ("kind", "sizes"), KINDS, ids=lambda x: x if isinstance(x, str) else x.get("attention", x.get("positions", ""))
+)
 @pytest.mark.parametrize("prompt", [[V], [V, 1, 2, 3], [V, *range(12)]], ids=len)
 def test_cached_decoding_equals_uncached_token_for_token(
     kind: str, sizes: dict[str, Any], choice: Choice, prompt: list[int]
