@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.settings import ATTENTIONS
 from seqlab.core.state import BatchFirstState
+from seqlab.layers.linear import Linear
 from seqlab.layers.positions import RotaryPosition
 from seqlab.ops import attention as softmax
 from seqlab.ops import linear_attention as linear
@@ -22,14 +23,28 @@ Position = int | Tensor  # how many positions went before: one number, or (B,) w
 FEATURES_PER_WIDTH = 4
 
 
+@dataclass
+class _Buffers:
+    """Keys and values with room to spare at the end, shared by the caches that grew out of each other."""
+
+    keys: Tensor  # (B, N, capacity, d)
+    values: Tensor
+    filled: int
+
+
 @dataclass(frozen=True)
 class KeyValueCache(BatchFirstState):
-    """Softmax attention remembers keys and values, (B, N, S, d); `mask` (B, S) says which are real."""
+    """Softmax attention remembers keys and values, (B, N, S, d); `mask` (B, S) says which are real.
+
+    Without gradients they are views into buffers that a later cache fills further, so that a token costs no copy of
+    all those before it. What a cache shows never changes: it is extended in place only if nobody did so before.
+    """
 
     keys: Tensor
     values: Tensor
     position: Position
     mask: Tensor | None = None
+    buffers: _Buffers | None = None
 
 
 @dataclass(frozen=True)
@@ -83,8 +98,8 @@ class MultiHeadAttention(nn.Module):
             raise UsageError(f"window={window} is a choice for attention 'softmax'; '{kind}' sees the whole past")
         self.d_model, self.n_heads, self.kind = d_model, n_heads, kind
         self.dropout, self.orthogonal, self.window, self.rotary = dropout, orthogonal, window, rotary
-        self.project_in = nn.Linear(d_model, 3 * d_model, bias=bias)
-        self.project_out = nn.Linear(d_model, d_model, bias=bias)
+        self.project_in = Linear(d_model, 3 * d_model, bias=bias)
+        self.project_out = Linear(d_model, d_model, bias=bias)
         if kind == "random_features":
             width = d_model // n_heads
             self.register_buffer("directions", torch.empty(features or FEATURES_PER_WIDTH * width, width))
@@ -321,7 +336,28 @@ def _extended(
         old = past.keys.new_ones(past.keys.shape[::2], dtype=torch.bool) if past.mask is None else past.mask
         new = k.new_ones(k.shape[::2], dtype=torch.bool) if mask is None else mask
         mask = torch.cat([old, new], 1)
-    return KeyValueCache(torch.cat([past.keys, k], 2), torch.cat([past.values, v], 2), following, mask)
+    if torch.is_grad_enabled():
+        return KeyValueCache(torch.cat([past.keys, k], 2), torch.cat([past.values, v], 2), following, mask)
+    buffers, first = _with_room(past, k.shape[2])
+    last = buffers.filled + k.shape[2]
+    buffers.keys[:, :, buffers.filled : last] = k
+    buffers.values[:, :, buffers.filled : last] = v
+    buffers.filled = last
+    return KeyValueCache(buffers.keys[:, :, first:last], buffers.values[:, :, first:last], following, mask, buffers)
+
+
+def _with_room(past: KeyValueCache, more: int) -> tuple[_Buffers, int]:
+    """Buffers that end with what `past` shows and have room for more, and where it begins in them."""
+    buffers, length = past.buffers, past.keys.shape[2]
+    if buffers is not None and buffers.filled + more <= buffers.keys.shape[2]:
+        first = buffers.filled - length
+        if first >= 0 and past.keys.data_ptr() == buffers.keys[:, :, first:].data_ptr():
+            return buffers, first
+    B, N, _, d = past.keys.shape
+    capacity = max(64, 2 * (length + more))
+    keys, values = (old.new_empty(B, N, capacity, d) for old in (past.keys, past.values))
+    keys[:, :, :length], values[:, :, :length] = past.keys, past.values
+    return _Buffers(keys, values, length), 0
 
 
 def _last(cache: KeyValueCache, window: int | None) -> KeyValueCache:
@@ -329,7 +365,7 @@ def _last(cache: KeyValueCache, window: int | None) -> KeyValueCache:
     if window is None:
         return cache
     kept = max(0, cache.keys.shape[2] - (window - 1))
-    return KeyValueCache(cache.keys[:, :, kept:], cache.values[:, :, kept:], cache.position)
+    return replace(cache, keys=cache.keys[:, :, kept:], values=cache.values[:, :, kept:])
 
 
 def _first_tensor(state: AttentionState) -> Tensor:

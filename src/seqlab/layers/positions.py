@@ -1,5 +1,7 @@
 """Where a token stands: sinusoidal and learned positions are added to the embedding, rotary ones turn q and k."""
 
+import functools
+
 import torch
 from torch import Tensor, nn
 
@@ -53,13 +55,25 @@ class RotaryPosition(nn.Module):
         self.head_width = head_width
 
     def forward(self, u: Tensor, start: int | Tensor = 0) -> Tensor:
-        """u (B, N, T, d) at positions start … start+T−1 -> the same, turned. `start` may differ by sequence: (B,)."""
-        T = u.shape[-2]
+        """u (B, N, T, d) at positions start … start+T−1 -> the same, turned. `start` may differ by sequence, (B,).
+
+        A pair is one complex number, and turning it by θ is multiplying it by e^{iθ}.
+        """
+        wide = u.to(torch.float64 if u.dtype == torch.float64 else torch.float32)
         if isinstance(start, Tensor):
-            positions = (start[:, None] + torch.arange(T, device=u.device)).flatten()
-            theta = angles(positions, self.head_width).view(len(start), 1, T, -1)
+            turns = torch.stack([_turns(int(s), u.shape[-2], self.head_width, wide.dtype, u.device) for s in start])
+            turns = turns[:, None]
         else:
-            theta = angles(torch.arange(start, start + T, device=u.device), self.head_width)
-        sin, cos = theta.sin().to(u.dtype), theta.cos().to(u.dtype)
-        even, odd = u[..., 0::2], u[..., 1::2]
-        return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
+            turns = _turns(start, u.shape[-2], self.head_width, wide.dtype, u.device)
+        pairs = torch.view_as_complex(wide.reshape(*u.shape[:-1], self.head_width // 2, 2))
+        return torch.view_as_real(pairs * turns).flatten(-2).to(u.dtype)
+
+
+@functools.lru_cache(maxsize=64)  # every layer asks for the same
+@torch.inference_mode(False)
+def _turns(start: int, length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """e^{iθ[p, i]} for p = start … start+length−1.    (length, width/2), complex"""
+    theta = angles(torch.arange(start, start + length, device=device), width)
+    return torch.polar(torch.ones_like(theta), theta).to(
+        torch.complex128 if dtype == torch.float64 else torch.complex64
+    )
