@@ -109,7 +109,6 @@ def cases() -> list[Case]:
         block = lambda n=norm: layers.EncoderBlock(attention("softmax"), norm=n, placement="post")  # noqa: E731
         found.append(Case(f"encoder-block-post-{norm}", block, _encoder, continues=False))
     found += [
-        Case("linear", lambda: layers.Linear(D, D), lambda m, x, _s, _n: (m(x), None), continues=False, padded=False),
         Case("batch-norm", lambda: layers.TokenBatchNorm(D), _encoder, continues=False),
         Case("sinusoidal-position", lambda: layers.SinusoidalPosition(D), _position, padded=False, gradients=False),
         Case("learned-position", lambda: layers.LearnedPosition(20, D), _position, padded=False),

@@ -29,7 +29,6 @@ LAYERS: dict[str, str] = {
     "encoder-block": "seqlab.layers:EncoderBlock",
     "decoder-block": "seqlab.layers:DecoderBlock",
     "encoder-decoder-block": "seqlab.layers:EncoderDecoderBlock",
-    "linear": "seqlab.layers:Linear",
     "batch-norm": "seqlab.layers:TokenBatchNorm",
     "sinusoidal-position": "seqlab.layers:SinusoidalPosition",
     "learned-position": "seqlab.layers:LearnedPosition",

@@ -44,6 +44,8 @@ class Choice:
         """
         logits = logits.double()
         p = torch.softmax((logits - logits.max()) / self.temperature, dim=-1)  # no overflow at any temperature
+        if self.top_k is None and self.top_p is None:
+            return p
         ranked, order = p.sort(descending=True, stable=True)
         if self.top_k is not None:
             ranked[self.top_k :] = 0

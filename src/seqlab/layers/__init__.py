@@ -3,7 +3,6 @@
 from seqlab.layers.attention import MultiHeadAttention
 from seqlab.layers.attentive import AttentiveRNN
 from seqlab.layers.blocks import DecoderBlock, EncoderBlock, EncoderDecoderBlock
-from seqlab.layers.linear import Linear
 from seqlab.layers.norms import TokenBatchNorm
 from seqlab.layers.positions import LearnedPosition, RotaryPosition, SinusoidalPosition
 from seqlab.layers.recurrent import GRU, LSTM, RNN
@@ -17,7 +16,6 @@ __all__ = [
     "EncoderBlock",
     "EncoderDecoderBlock",
     "LearnedPosition",
-    "Linear",
     "MultiHeadAttention",
     "RotaryPosition",
     "SinusoidalPosition",

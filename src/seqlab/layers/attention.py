@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.settings import ATTENTIONS
 from seqlab.core.state import BatchFirstState
-from seqlab.layers.linear import Linear
 from seqlab.layers.positions import RotaryPosition
 from seqlab.ops import attention as softmax
 from seqlab.ops import linear_attention as linear
@@ -98,8 +97,8 @@ class MultiHeadAttention(nn.Module):
             raise UsageError(f"window={window} is a choice for attention 'softmax'; '{kind}' sees the whole past")
         self.d_model, self.n_heads, self.kind = d_model, n_heads, kind
         self.dropout, self.orthogonal, self.window, self.rotary = dropout, orthogonal, window, rotary
-        self.project_in = Linear(d_model, 3 * d_model, bias=bias)
-        self.project_out = Linear(d_model, d_model, bias=bias)
+        self.project_in = nn.Linear(d_model, 3 * d_model, bias=bias)
+        self.project_out = nn.Linear(d_model, d_model, bias=bias)
         if kind == "random_features":
             width = d_model // n_heads
             self.register_buffer("directions", torch.empty(features or FEATURES_PER_WIDTH * width, width))
@@ -132,11 +131,8 @@ class MultiHeadAttention(nn.Module):
         if key_lengths is not None and key is not None and value is not None:
             new_mask = length_mask(key_lengths, key.shape[1])
             key, value = _without_padding(key, value, new_mask)
-        q, k, v = self._heads(query, key, value)
         start: Position = state.position if state is not None and causal else 0
-        if self.rotary is not None and causal:
-            assert k is not None
-            q, k = self.rotary(q, start), self.rotary(k, start)
+        q, k, v = self._heads(query, key, value, start if causal else None)
         following = start
         if k is not None:
             following = start + (k.shape[2] if key_lengths is None else key_lengths)
@@ -212,20 +208,31 @@ class MultiHeadAttention(nn.Module):
     # ----------------------------------------------------------------------- projections and checks
 
     def _heads(
-        self, query: Tensor, key: Tensor | None, value: Tensor | None
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, start: Position | None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Projected and cut into heads, (B, N, T, d) each; one product where all three are the same."""
+        """Projected and cut into heads, (B, N, T, d) each; q and k are turned by position, if there is a start.
+
+        One product, and one turn, where all three are the same.
+        """
+
+        def turned(u: Tensor) -> Tensor:
+            if self.rotary is None or start is None:
+                return u
+            result: Tensor = self.rotary(u, start)
+            return result
+
         if query is key and key is value:
-            q, k, v = self._cut(self.project_in(query), 3)
-            return q, k, v
+            parts = self._cut(self.project_in(query), 3)
+            q, k = turned(parts[:2])
+            return q, k, parts[2]
         weights = self.project_in.weight.chunk(3)
         biases = (None,) * 3 if self.project_in.bias is None else self.project_in.bias.chunk(3)
-        parts = [
+        projected = [
             None if x is None else self._cut(F.linear(x, weight, bias), 1)[0]
             for x, weight, bias in zip((query, key, value), weights, biases, strict=True)
         ]
-        assert parts[0] is not None
-        return parts[0], parts[1], parts[2]
+        assert projected[0] is not None
+        return turned(projected[0]), None if projected[1] is None else turned(projected[1]), projected[2]
 
     def _cut(self, projected: Tensor, parts: int) -> Tensor:
         B, T, _ = projected.shape

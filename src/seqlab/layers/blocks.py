@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.state import State
 from seqlab.layers.attention import MultiHeadAttention
-from seqlab.layers.linear import Linear
 from seqlab.layers.norms import build_norm, normalise
 
 PLACEMENTS = ("pre", "post")
@@ -45,7 +44,7 @@ class Block(nn.Module):
         if cross is not None:
             self.cross = cross
             self.norm_cross = build_norm(norm, width)
-        self.mlp = nn.Sequential(Linear(width, expansion * width), nn.GELU(), Linear(expansion * width, width))
+        self.mlp = nn.Sequential(nn.Linear(width, expansion * width), nn.GELU(), nn.Linear(expansion * width, width))
         self.norm_mlp = build_norm(norm, width)
         self.dropout = nn.Dropout(dropout)
 

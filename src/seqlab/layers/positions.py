@@ -55,7 +55,7 @@ class RotaryPosition(nn.Module):
         self.head_width = head_width
 
     def forward(self, u: Tensor, start: int | Tensor = 0) -> Tensor:
-        """u (B, N, T, d) at positions start … start+T−1 -> the same, turned. `start` may differ by sequence, (B,).
+        """u (…, B, N, T, d) at positions start … start+T−1 -> the same, turned. `start` may differ by sequence, (B,).
 
         A pair is one complex number, and turning it by θ is multiplying it by e^{iθ}.
         """

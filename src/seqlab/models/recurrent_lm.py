@@ -6,7 +6,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from seqlab.core.state import State
-from seqlab.layers import GRU, LSTM, RNN, AttentiveRNN, Linear
+from seqlab.layers import GRU, LSTM, RNN, AttentiveRNN
 from seqlab.layers.recurrent import Recurrent
 
 
@@ -25,7 +25,7 @@ class RecurrentLM(nn.Module):
         self.vocab_size = vocab_size
         self.embedding = nn.Embedding(vocab_size + 1, width)
         self.recurrent = recurrent
-        self.output = Linear(width, vocab_size)
+        self.output = nn.Linear(width, vocab_size)
         self.dropout = nn.Dropout(dropout)
         self.tied = tied
         self.reset_parameters()

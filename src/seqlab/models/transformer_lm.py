@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.settings import POSITIONS
 from seqlab.core.state import State
-from seqlab.layers import DecoderBlock, LearnedPosition, Linear, MultiHeadAttention, RotaryPosition, SinusoidalPosition
+from seqlab.layers import DecoderBlock, LearnedPosition, MultiHeadAttention, RotaryPosition, SinusoidalPosition
 
 INITIAL_STD = 0.02
 EMBEDDING_STD = 0.5
@@ -52,7 +52,7 @@ class TransformerLM(nn.Module):
             for _ in range(depth)
         )
         self.norm = nn.LayerNorm(width)
-        self.output = Linear(width, vocab_size, bias=False)
+        self.output = nn.Linear(width, vocab_size, bias=False)
         self.dropout = nn.Dropout(dropout)
         self.reset_parameters()
 
