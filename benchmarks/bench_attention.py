@@ -3,7 +3,6 @@
 python benchmarks/bench_attention.py
 """
 
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -89,10 +88,22 @@ def print_memory(kind: str, T: int, heads: int) -> None:
     two_threads()
     small = inputs(1, heads, 64, WIDTH)
     forward_and_backward(lambda: attend(kind, *small), small)()  # what torch itself allocates once
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = memory_now()
     leaves = inputs(1, heads, T, WIDTH)
+    reset_peak()
     attend(kind, *leaves).sum().backward()
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    print(memory_now("VmHWM") - before)
+
+
+def memory_now(which: str = "VmRSS") -> float:
+    """Megabytes of this process: now, or at its peak."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{which}:")) / 1024
+
+
+def reset_peak() -> None:
+    """A process starts with its parent's peak, which would hide its own."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def softmax_memory() -> None:

@@ -35,7 +35,8 @@ def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
 
 def largest_difference(mine: Sequence[Tensor], theirs: Sequence[Tensor]) -> float:
     """Relative to the largest entry of each."""
-    return max(float((a - b).abs().max() / b.abs().max().clamp(min=1e-12)) for a, b in zip(mine, theirs, strict=True))
+    pairs = [(a.detach(), b.detach()) for a, b in zip(mine, theirs, strict=True)]
+    return max(float((a - b).abs().max() / b.abs().max().clamp(min=1e-12)) for a, b in pairs)
 
 
 def verdict(reached: bool) -> str:

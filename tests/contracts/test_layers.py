@@ -49,14 +49,14 @@ def _self(layer: Any, x: Tensor, _state: Any, lengths: Tensor | None) -> tuple[T
     return layer(x, x, x, key_lengths=lengths)[0], None
 
 
-def _decoder(layer: Any, x: Tensor, state: Any, _lengths: Tensor | None) -> tuple[Tensor, Any]:
-    y, state = layer(x, state)
+def _decoder(layer: Any, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
+    y, state = layer(x, state, lengths)
     return y, state
 
 
-def _crossing(layer: Any, x: Tensor, state: Any, _lengths: Tensor | None) -> tuple[Tensor, Any]:
+def _crossing(layer: Any, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
     source = torch.linspace(-1, 1, 3 * D).to(x).view(1, 3, D).expand(len(x), 3, D) if state is None else None
-    y, state = layer(x, source, state=state)
+    y, state = layer(x, source, state=state, lengths=lengths)
     return y, state
 
 
@@ -97,12 +97,11 @@ def cases() -> list[Case]:
             Case(f"attention-{kind}-causal", lambda k=kind: attention(k), _causal),
             Case(f"attention-{kind}", lambda k=kind: attention(k), _self, continues=False),
             Case(f"encoder-block-{kind}", lambda k=kind: layers.EncoderBlock(attention(k)), _encoder, continues=False),
-            Case(f"decoder-block-{kind}", lambda k=kind: layers.DecoderBlock(attention(k)), _decoder, padded=False),
+            Case(f"decoder-block-{kind}", lambda k=kind: layers.DecoderBlock(attention(k)), _decoder),
             Case(
                 f"encoder-decoder-block-{kind}",
                 lambda k=kind: layers.EncoderDecoderBlock(attention(k), attention(k)),
                 _crossing,
-                padded=False,
             ),
         ]
     for norm in ("rms", "batch"):

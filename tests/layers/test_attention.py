@@ -1,5 +1,6 @@
 """Multi-head attention against torch.nn and against explicit weights; state, padding, windows. float64."""
 
+import math
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError
-from seqlab.core.state import reorder, tensors_of
+from seqlab.core.state import reorder, split_state, tensors_of
 from seqlab.layers import MultiHeadAttention, RotaryPosition
 
 KINDS = ["softmax", "separable", "random_features"]
@@ -111,7 +112,7 @@ def test_weights_are_those_that_mix_the_values(kind: str, causal: bool, padded: 
     assert weights.shape == (B, N, 6, 6)
     assert close(weights.sum(-1), torch.ones(B, N, 6, dtype=torch.float64))
     assert (weights >= 0).all()
-    _, _, v = layer.project_in(x).view(B, 6, 3, N, D // N).permute(2, 0, 3, 1, 4)
+    v = layer.project_in(x).view(B, 6, 3, N, D // N).permute(2, 0, 3, 1, 4)[2]
     mixed = (weights @ v).transpose(1, 2).flatten(2)
     assert close(layer.project_out(mixed), out)
     assert close(layer(x, x, x, key_lengths=lengths, causal=causal)[0], out)
@@ -224,6 +225,86 @@ def test_a_window_hides_what_is_further_back_and_the_cache_forgets_it() -> None:
     assert narrow(x, x, x, causal=True)[1].keys.shape[2] == 0
 
 
+# --------------------------------------------------------------------------- caches without gradients
+
+
+MODES = {"no_grad": torch.no_grad, "inference": torch.inference_mode, "gradients": torch.enable_grad}
+
+
+@pytest.mark.parametrize("window", [None, 4])
+@pytest.mark.parametrize("first_mode", MODES)
+@pytest.mark.parametrize("second_mode", MODES)
+def test_continuing_one_state_twice_changes_neither(first_mode: str, second_mode: str, window: int | None) -> None:
+    layer, x = build(window=window), random(2, 9, D)
+    others = [random(2, 3, D, seed=seed) for seed in (1, 2)]
+    with torch.no_grad():
+        expected = [self_attention(layer, torch.cat([x, other], 1))[0][:, 9:] for other in others]
+    with MODES[first_mode]():
+        _, state = self_attention(layer, x[:, :5])
+        for t in range(5, 9):  # so that there are buffers with room in them
+            _, state = self_attention(layer, x[:, t : t + 1], state)
+    shown = [t.clone() for t in tensors_of(state)]
+    with MODES[second_mode]():
+        branches, outputs = [state, state], [[], []]
+        for t in range(3):
+            for n in (0, 1):  # by turns
+                out, branches[n] = self_attention(layer, others[n][:, t : t + 1], branches[n])
+                outputs[n].append(out)
+    for n in (0, 1):
+        assert close(torch.cat(outputs[n], 1), expected[n])
+    assert all(torch.equal(a, b) for a, b in zip(tensors_of(state), shown, strict=True))
+
+
+def self_attention(layer: MultiHeadAttention, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+    out, state, _ = layer(x, x, x, causal=True, state=state)
+    return out, state
+
+
+@torch.no_grad()
+def test_a_state_cut_or_reordered_continues_on_its_own() -> None:
+    layer, x, more = build(), random(4, 6, D), random(4, 2, D, seed=1)
+    whole = self_attention(layer, torch.cat([x, more], 1))[0][:, 6:]
+    _, state = self_attention(layer, x[:, :5])
+    _, state = self_attention(layer, x[:, 5:], state)
+    for parts in (2, 4):
+        rows = more.chunk(parts)
+        for n, part in enumerate(split_state(state, parts)):
+            assert close(self_attention(layer, rows[n], part)[0], whole.chunk(parts)[n])
+    order = torch.tensor([1, 1, 3])
+    assert close(self_attention(layer, more[order], reorder(state, order))[0], whole[order])
+
+
+# --------------------------------------------------------------------------- rotary positions
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_rotary_positions_turn_queries_and_keys_of_each_head(causal: bool) -> None:
+    rotary = RotaryPosition(D // N)
+    layer, x = build(rotary=rotary), random(2, 7, D)
+    _, _, weights = layer(x, x, x, causal=causal, need_weights=True)
+    q, k, _ = layer.project_in(x).view(2, 7, 3, N, D // N).permute(2, 0, 3, 1, 4)
+    scores = torch.zeros(2, N, 7, 7, dtype=torch.float64)
+    for i, j, pair in product(range(7), range(7), range(D // N // 2)):
+        theta = (i - j) * 10000.0 ** (-2 * pair / (D // N))  # only the distance counts
+        a, b = q[:, :, i, 2 * pair : 2 * pair + 2].unbind(-1)
+        c, d = k[:, :, j, 2 * pair : 2 * pair + 2].unbind(-1)
+        scores[:, :, i, j] += (a * c + b * d) * math.cos(theta) + (a * d - b * c) * math.sin(theta)
+    scores /= math.sqrt(D // N)
+    if causal:
+        scores = scores.masked_fill(~torch.ones(7, 7, dtype=torch.bool).tril(), -torch.inf)
+    assert weights is not None
+    assert close(weights, scores.softmax(-1))
+    assert close(layer(x, x, x, causal=causal)[0], layer(x, x, x, causal=causal, need_weights=True)[0])
+
+
+def test_rotary_tables_made_without_gradients_serve_training() -> None:
+    layer, x = build(rotary=RotaryPosition(D // N)), random(1, 23, D)
+    with torch.inference_mode():
+        layer(x, x, x, causal=True)
+    layer(x, x, x, causal=True)[0].sum().backward()
+    assert all(p.grad is not None for p in layer.parameters())
+
+
 # --------------------------------------------------------------------------- random features
 
 
@@ -257,15 +338,63 @@ def test_sixteen_times_the_features_quarter_the_error() -> None:
     assert 2.5 < errors[128] / errors[2048] < 6.5
 
 
-def test_dropout_acts_on_softmax_weights_in_training_only() -> None:
-    layer, x = build(dropout=0.5), random(2, 6, D)
-    assert not torch.equal(layer(x, x, x)[0], layer(x, x, x)[0])
-    assert not torch.equal(layer(x, x, x, need_weights=True)[0], layer(x, x, x, need_weights=True)[0])
+@pytest.mark.parametrize("path", ["plain", "causal", "window", "padding", "padding causal", "weights"])
+def test_dropout_acts_on_softmax_weights_in_training_only(path: str) -> None:
+    layer, x = build(dropout=0.5, window=3 if path == "window" else None), random(2, 6, D)
+    options: dict[str, Any] = {"causal": path in ("causal", "window", "padding causal")}
+    if "padding" in path:
+        options["key_lengths"] = torch.tensor([6, 4])
+    options["need_weights"] = path == "weights"
+    assert not torch.equal(layer(x, x, x, **options)[0], layer(x, x, x, **options)[0])
     layer.eval()
-    assert torch.equal(layer(x, x, x)[0], layer(x, x, x)[0])
+    assert torch.equal(layer(x, x, x, **options)[0], layer(x, x, x, **options)[0])
+
+
+def test_conversion_keeps_dropout_mode_and_the_random_stream() -> None:
+    theirs = nn.MultiheadAttention(D, N, dropout=0.3).eval()
+    before = torch.get_rng_state()
+    mine = MultiHeadAttention.from_torch(theirs)
+    assert (mine.dropout, mine.training) == (0.3, False)
+    back = mine.train().to_torch()
+    assert (back.dropout, back.training) == (0.3, True)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_orthogonal_directions_are_the_layers_default_and_can_be_left() -> None:
+    for orthogonal in (True, False):
+        layer = MultiHeadAttention(D, N, kind="random_features", orthogonal=orthogonal)
+        block = layer.directions[: D // N]
+        gram = block @ block.T
+        assert torch.allclose(gram, torch.diag(gram.diagonal()), atol=1e-5) is orthogonal
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nan_in_the_padding_reaches_no_gradient(kind: str) -> None:
+    layer, x = build(kind), random(B, 6, D)
+    real = torch.arange(6) < torch.tensor([6, 2, 4])[:, None]
+    x[~real] = torch.nan
+    x.requires_grad_()
+    layer(x, x, x, key_lengths=torch.tensor([6, 2, 4]))[0][real].square().sum().backward()
+    assert torch.isfinite(x.grad).all()
+    assert all(torch.isfinite(p.grad).all() for p in layer.parameters())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_to_do(kind: str) -> None:
+    layer = build(kind)
+    for batch, time in ((0, 3), (2, 0), (0, 0)):
+        x = random(batch, time, D)
+        for causal, need in product((False, True), (False, True)):
+            out, _, weights = layer(x, x, x, causal=causal, need_weights=need)
+            assert out.shape == (batch, time, D)
+            assert weights is None or weights.shape == (batch, N, time, time)
 
 
 X = torch.zeros(2, 5, D)
+
+
+def past(kind: str) -> Any:
+    return build(kind).float()(X, X, X, causal=True)[1]
 
 
 @pytest.mark.parametrize(
@@ -298,6 +427,18 @@ X = torch.zeros(2, 5, D)
             lambda: build().float()(X, state=build().float()(X, X, X)[1], key_lengths=torch.tensor([1, 1])),
             "there are none",
         ),
+        (
+            lambda: build("separable").float()(X, X, X, causal=True, need_weights=True, state=past("separable")),
+            "'separable' remembers sums, not keys",
+        ),
+        (
+            lambda: build().float()(X, X, X, causal=True, state=past("separable")),
+            "continues a KeyValueCache, not a Feat",
+        ),
+        (lambda: build(rotary=RotaryPosition(4))(X, X + 1, X), "rotary positions are for self-attention"),
+        (lambda: MultiHeadAttention(8, 2, window=0), "window 0 is too small"),
+        (lambda: MultiHeadAttention(8, 2, kind="random_features", features=0), "features 0 is too small"),
+        (lambda: MultiHeadAttention(8, 2, dropout=1.5), "dropout 1.5 is not a share"),
         (lambda: build("separable").to_torch(), "softmax attention only"),
         (lambda: MultiHeadAttention.from_torch(nn.Linear(2, 2)), "takes a torch.nn.MultiheadAttention, not Linear"),
         (lambda: MultiHeadAttention.from_torch(nn.MultiheadAttention(8, 2, kdim=4)), "have no counterpart"),

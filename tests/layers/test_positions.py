@@ -45,3 +45,14 @@ def test_rotary_positions_may_start_differently_in_each_sequence() -> None:
     together = rotary(u, torch.tensor([0, 5, 2]))
     for row, start in enumerate((0, 5, 2)):
         assert torch.allclose(together[row : row + 1], rotary(u[row : row + 1], start), rtol=0, atol=1e-14)
+
+
+def test_rotary_positions_take_any_layout_of_memory() -> None:
+    rotary, wide = RotaryPosition(8), torch.randn(1, 2, 4, 17, dtype=torch.float64)
+    for view in (
+        wide[..., :8],
+        wide[..., 1:9],
+        wide[..., :16:2],
+        wide.transpose(2, 3)[:, :, :4, :4].repeat(1, 1, 1, 2),
+    ):
+        assert torch.equal(rotary(view, 3), rotary(view.contiguous(), 3))

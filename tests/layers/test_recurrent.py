@@ -213,6 +213,57 @@ def test_gradients_by_finite_differences(kind: str) -> None:
     assert torch.autograd.gradcheck(run, [x, *state, *layer.parameters()])
 
 
+@pytest.mark.parametrize("kind", ["rnn", "rnn-sigmoid", "rnn-pre", "gru", "lstm"])
+def test_gradients_of_gradients(kind: str) -> None:
+    """A penalty on the gradient needs them; those of the fast kernels come through the plain loop."""
+    layer = build(kind, 2, 3, 2)
+    x, lengths = random(3, 4, 2).requires_grad_(), torch.tensor([2, 4, 3])
+    names = [name for name, _ in layer.named_parameters()]
+
+    def run(x: Tensor, *weights: Tensor) -> Tensor:
+        named = dict(zip(names, weights, strict=True))
+        y: Tensor = torch.func.functional_call(layer, named, (x, None, lengths))[0]
+        return y
+
+    assert torch.autograd.gradgradcheck(run, [x, *layer.parameters()], fast_mode=True)
+
+
+def test_frozen_weights_and_inputs_get_no_gradient() -> None:
+    layer, x = build("gru", 2, 3), random(2, 4, 2)
+    layer.weight_hh_l0.requires_grad_(False)
+    layer(x)[0].sum().backward()
+    assert layer.weight_hh_l0.grad is None
+    assert layer.weight_ih_l0.grad is not None
+    y = layer(x)[0]
+    torch.relu_(y)  # what a layer puts out may be changed in place
+
+
+@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
+def test_conversion_keeps_dropout_mode_and_the_random_stream(kind: str) -> None:
+    theirs = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}[kind](3, 4, 2, dropout=0.3).eval()
+    before = torch.get_rng_state()
+    mine = type(build(kind, 3, 4)).from_torch(theirs)
+    assert (mine.dropout, mine.training) == (0.3, False)
+    back = mine.train().to_torch()
+    assert (back.dropout, back.training) == (0.3, True)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
+def test_dropout_acts_on_padded_batches_too(kind: str) -> None:
+    layer, x, lengths = build(kind, 3, 4, 2, dropout=0.5), random(2, 5, 3), torch.tensor([5, 3])
+    assert not torch.equal(layer(x, None, lengths)[0], layer(x, None, lengths)[0])
+    layer.eval()
+    assert torch.equal(layer(x, None, lengths)[0], layer(x, None, lengths)[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32], ids=str)
+@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
+def test_lengths_of_any_whole_type(kind: str, dtype: torch.dtype) -> None:
+    layer, x, lengths = build(kind, 3, 4, bidirectional=True), random(3, 5, 3), torch.tensor([5, 0, 3])
+    assert torch.equal(layer(x, None, lengths.to(dtype))[0], layer(x, None, lengths)[0])
+
+
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
 def test_dropout_acts_between_layers_only(kind: str) -> None:
     x = random(2, 5, 3)
@@ -269,6 +320,9 @@ def test_a_state_of_the_gru_stays_inside_the_unit_cube() -> None:
         (lambda: RNN(3, 4)(torch.zeros(2, 5, 3), None, torch.tensor([-1, 1])), "a length of -1 does not fit"),
         (lambda: RNN(3, 4)(torch.zeros(2, 5, 3), None, torch.tensor([1])), r"shape \(1,\), but the batch holds 2"),
         (lambda: RNN(3, 4)(torch.zeros(2, 5, 3), None, torch.tensor([1.0, 2.0])), "lengths are torch.float32"),
+        (lambda: RNN(3, 4)(torch.zeros(2, 5, 3), None, [1, 2]), "lengths have shape list"),
+        (lambda: RNN(3, 4)(torch.zeros(2, 5, 3), None, torch.tensor([True, False])), "lengths are torch.bool"),
+        (lambda: GRU(3, 4)(torch.zeros(2, 5, 3), (torch.zeros(1, 2, 4),) * 2), "the state is one tensor, not tuple"),
         (lambda: RNN(3, 4, nonlinearity="tan"), "nonlinearity 'tan' is not known; did you mean 'tanh'"),
         (lambda: RNN(3, 4, form="past"), "form 'past' is not known; did you mean 'post'"),
         (lambda: GRU(3, 0), "hidden_size 0 is too small; the least is 1"),

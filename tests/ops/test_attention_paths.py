@@ -140,6 +140,40 @@ def test_sums_of_the_past_continue_it(kind: str, cuts: tuple[int, ...]) -> None:
     assert past.sums.shape == (B, N, beta.shape[-1], 6)  # does not grow with the text
 
 
+@pytest.mark.parametrize("drift", [70.0, 79.0, 81.0, 95.0, 150.0, 190.0, 640.0, 660.0, 760.0, 990.0, 5000.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("per_feature", [True, False])
+def test_weights_that_drift_far_inside_a_chunk(per_feature: bool, dtype: torch.dtype, drift: float) -> None:
+    """On either side of where chunks are halved: values right, gradients finite, the past untouched."""
+    T = 40
+    rows = random(1, 1, T, 3, seed=1).to(dtype)
+    slopes = torch.tensor([drift, -drift, 0.0], dtype=dtype)
+    beta = torch.linspace(0, 1, T, dtype=dtype)[:, None] * slopes + random(T, 3, seed=2).to(dtype)
+    v = random(1, 1, T, 2, seed=3).to(dtype)
+    rows, beta, v = (t.clone().requires_grad_() for t in (rows, beta[None, None], v))
+    out, _ = linear.causal(rows, beta, v, per_feature=per_feature)
+    exact = exactly(rows.double(), beta.double(), v.double(), per_feature)
+    assert torch.allclose(out.double(), exact, rtol=0, atol=1e-4 if dtype == torch.float32 else 1e-11)
+    for gradient in torch.autograd.grad(out.square().sum(), (rows, beta, v)):
+        assert torch.isfinite(gradient).all()
+    later = beta.detach().clone()
+    later[:, :, -1] += torch.tensor([drift, drift, -drift], dtype=dtype)
+    again, _ = linear.causal(rows, later, v, per_feature=per_feature)
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+    assert torch.allclose(again[:, :, :-1], out[:, :, :-1], rtol=0, atol=tolerance)
+
+
+def exactly(rows: Tensor, beta: Tensor, v: Tensor, per_feature: bool) -> Tensor:
+    """Row by row, in the logarithm."""
+    outputs = []
+    for i in range(rows.shape[2]):
+        shares = torch.softmax(beta[:, :, : i + 1], 2)  # of each key in each feature
+        mass = torch.logsumexp(beta[:, :, : i + 1], 2)
+        features = torch.softmax(rows[:, :, i] + (0.0 if per_feature else mass), -1)
+        outputs.append(torch.einsum("bnf,bnsf,bnsd->bnd", features, shares, v[:, :, : i + 1]))
+    return torch.stack(outputs, 2)
+
+
 # --------------------------------------------------------------------------- the kernel itself
 
 
@@ -225,7 +259,7 @@ def test_a_row_without_keys_is_zero_with_zero_gradients() -> None:
     assert torch.count_nonzero(scores.grad[1, 2]) == 0
 
 
-@pytest.mark.parametrize("window", [1, 4, 9, None])
+@pytest.mark.parametrize("window", [1, 4, 8, 9, None])
 def test_blocks_of_rows_change_nothing(window: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, v = inputs(9, 9)
     key_mask = length_mask(torch.tensor([9, 6, 0]), 9)
@@ -235,6 +269,17 @@ def test_blocks_of_rows_change_nothing(window: int | None, monkeypatch: pytest.M
     agree(ops.softmax_attention(q, k, v, **options), whole, [q, k, v])
     mask = banded_causal_mask(9, 9, window) & key_mask[:, None, None]
     agree(whole, F.scaled_dot_product_attention(q, k, v, attn_mask=mask), [q, k, v])
+
+
+@pytest.mark.parametrize("queries", [1, 3, 9])
+@pytest.mark.parametrize("window", [1, 2, 8, 9, 10])
+def test_windows_hide_what_is_further_back(window: int, queries: int) -> None:
+    q, k, v = inputs(queries, 9)
+    mask = banded_causal_mask(queries, 9, window)
+    mine = ops.softmax_attention(q, k, v, causal=True, window=window)
+    agree(mine, F.scaled_dot_product_attention(q, k, v, attn_mask=mask), [q, k, v])
+    positions = [[9 - queries + i - window < j <= 9 - queries + i for j in range(9)] for i in range(queries)]
+    assert mask.tolist() == positions
 
 
 def test_length_mask() -> None:

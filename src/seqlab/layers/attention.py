@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -45,6 +46,10 @@ class KeyValueCache(BatchFirstState):
     mask: Tensor | None = None
     buffers: _Buffers | None = None
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> BatchFirstState:
+        """A changed cache has nothing to do with the buffers any more."""
+        return BatchFirstState.map(replace(self, buffers=None), change)
+
 
 @dataclass(frozen=True)
 class FeatureCache(linear.FeatureSums):
@@ -68,7 +73,8 @@ class MultiHeadAttention(nn.Module):
                           only by `redraw()`.
 
     `dropout` acts on softmax weights in training; the linear kinds form no weights and drop nothing. `window` lets
-    causal softmax attention see that many positions, itself included. `rotary` turns queries and keys by position.
+    causal softmax attention see that many positions, itself included. `rotary` turns the queries and keys of
+    self-attention by position.
     """
 
     directions: Tensor
@@ -91,6 +97,11 @@ class MultiHeadAttention(nn.Module):
             raise UsageError(f"width {d_model} cannot be cut into {n_heads} heads; choose a multiple of {n_heads}")
         if kind not in ATTENTIONS:
             raise UsageError(f"attention '{kind}' is not known{nearest(kind, ATTENTIONS)}")
+        for name, least, value in (("features", 1, features), ("window", 1, window)):
+            if value is not None and value < least:
+                raise UsageError(f"{name} {value} is too small; the least is {least}")
+        if not 0 <= dropout <= 1:
+            raise UsageError(f"dropout {dropout} is not a share between 0 and 1")
         if features is not None and kind != "random_features":
             raise UsageError(f"features={features} is a choice for attention 'random_features', not '{kind}'")
         if window is not None and kind != "softmax":
@@ -129,10 +140,11 @@ class MultiHeadAttention(nn.Module):
         self._check(query, key, value, key_lengths, causal, state)
         new_mask = None
         if key_lengths is not None and key is not None and value is not None:
+            key_lengths = check_lengths(key_lengths, key.shape[0], key.shape[1])
             new_mask = length_mask(key_lengths, key.shape[1])
-            key, value = _without_padding(key, value, new_mask)
+            query, key, value = _without_padding(query, key, value, new_mask)
         start: Position = state.position if state is not None and causal else 0
-        q, k, v = self._heads(query, key, value, start if causal else None)
+        q, k, v = self._heads(query, key, value, start)
         following = start
         if k is not None:
             following = start + (k.shape[2] if key_lengths is None else key_lengths)
@@ -181,6 +193,10 @@ class MultiHeadAttention(nn.Module):
         need_weights: bool,
     ) -> tuple[Tensor, FeatureCache, Tensor | None]:
         per_feature = self.kind == "separable"
+        if need_weights and past is not None:
+            raise UsageError(
+                f"attention '{self.kind}' remembers sums, not keys: weights need the whole text in one call"
+            )
         if k is None or v is None:
             assert past is not None
             rows = q if per_feature else linear.random_feature_rows(q, self.directions)
@@ -208,15 +224,15 @@ class MultiHeadAttention(nn.Module):
     # ----------------------------------------------------------------------- projections and checks
 
     def _heads(
-        self, query: Tensor, key: Tensor | None, value: Tensor | None, start: Position | None
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, start: Position
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Projected and cut into heads, (B, N, T, d) each; q and k are turned by position, if there is a start.
+        """Projected and cut into heads, (B, N, T, d) each; q and k are turned by position.
 
         One product, and one turn, where all three are the same.
         """
 
         def turned(u: Tensor) -> Tensor:
-            if self.rotary is None or start is None:
+            if self.rotary is None:
                 return u
             result: Tensor = self.rotary(u, start)
             return result
@@ -251,6 +267,13 @@ class MultiHeadAttention(nn.Module):
             if x is not None and (x.ndim != 3 or x.shape[0] != query.shape[0] or x.shape[2] != self.d_model):
                 expected = f"({query.shape[0]}, time, {self.d_model})"
                 raise UsageError(f"{name} has shape {tuple(x.shape)}, but the layer reads {expected}")
+        if self.rotary is not None and key is not query:
+            raise UsageError("rotary positions are for self-attention: pass the same tensor as query, key and value")
+        own_state = KeyValueCache if self.kind == "softmax" else FeatureCache
+        if state is not None and not isinstance(state, own_state):
+            raise UsageError(f"attention '{self.kind}' continues a {own_state.__name__}, not a {type(state).__name__}")
+        if state is not None and len(_first_tensor(state)) != len(query):
+            raise UsageError(f"the state is for {len(_first_tensor(state))} sequences, but query holds {len(query)}")
         if (key is None) != (value is None):
             raise UsageError("key and value come together: give both, or neither with the state of an earlier call")
         if key is None:
@@ -280,12 +303,8 @@ class MultiHeadAttention(nn.Module):
             raise UsageError(f"causal attention needs a key for each query, not {key.shape[1]} for {query.shape[1]}")
         if state is not None and not causal:
             raise UsageError("a state of cross-attention holds the keys already; pass key=None and value=None with it")
-        if state is not None and len(_first_tensor(state)) != len(query):
-            raise UsageError(f"the state is for {len(_first_tensor(state))} sequences, but query holds {len(query)}")
-        if key_lengths is not None:
-            check_lengths(key_lengths, key.shape[0], key.shape[1])
-            if causal and self.window is not None:
-                raise UsageError(f"a window of {self.window} counts positions; it cannot be combined with key_lengths")
+        if key_lengths is not None and causal and self.window is not None:
+            raise UsageError(f"a window of {self.window} counts positions; it cannot be combined with key_lengths")
 
     # ----------------------------------------------------------------------- to and from torch
 
@@ -297,7 +316,8 @@ class MultiHeadAttention(nn.Module):
         if module.in_proj_weight is None or module.bias_k is not None or module.add_zero_attn:
             raise UsageError("kdim, vdim, add_bias_kv and add_zero_attn have no counterpart here")
         bias = module.in_proj_bias is not None
-        layer = cls(module.embed_dim, module.num_heads, bias=bias, dropout=module.dropout)
+        with torch.random.fork_rng(devices=[]):  # the first weights are thrown away
+            layer = cls(module.embed_dim, module.num_heads, bias=bias, dropout=module.dropout)
         layer.to(module.in_proj_weight).train(module.training)
         layer.load_state_dict({_OUR_NAMES[name]: value for name, value in module.state_dict().items()})
         return layer
@@ -309,7 +329,8 @@ class MultiHeadAttention(nn.Module):
                 "torch.nn.MultiheadAttention has softmax attention only, without window and rotary positions"
             )
         bias = self.project_in.bias is not None
-        module = nn.MultiheadAttention(self.d_model, self.n_heads, self.dropout, bias=bias, batch_first=True)
+        with torch.random.fork_rng(devices=[]):
+            module = nn.MultiheadAttention(self.d_model, self.n_heads, self.dropout, bias=bias, batch_first=True)
         module.to(self.project_in.weight).train(self.training)
         ours = self.state_dict()
         module.load_state_dict({theirs: ours[name] for theirs, name in _OUR_NAMES.items() if name in ours})
@@ -324,10 +345,17 @@ _OUR_NAMES = {
 }
 
 
-def _without_padding(key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """What stands in the padding must not matter, not even NaN, which zero weights would not hide."""
-    filled = key.masked_fill(~mask[..., None], 0.0)
-    return filled, filled if value is key else value.masked_fill(~mask[..., None], 0.0)
+def _without_padding(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What stands in the padding must not matter, not even NaN, which zero weights would not hide.
+
+    A query in the padding may be any number, as in torch, but must be one.
+    """
+    padding = ~mask[..., None]
+    keys = key.masked_fill(padding, 0.0)
+    values = keys if value is key else value.masked_fill(padding, 0.0)
+    if query is key:
+        query = query.masked_fill(padding & ~query.isfinite(), 0.0)
+    return query, keys, values
 
 
 def _extended(
@@ -358,7 +386,8 @@ def _with_room(past: KeyValueCache, more: int) -> tuple[_Buffers, int]:
     buffers, length = past.buffers, past.keys.shape[2]
     if buffers is not None and buffers.filled + more <= buffers.keys.shape[2]:
         first = buffers.filled - length
-        if first >= 0 and past.keys.data_ptr() == buffers.keys[:, :, first:].data_ptr():
+        writable = torch.is_inference_mode_enabled() or not buffers.keys.is_inference()
+        if writable and first >= 0 and past.keys.data_ptr() == buffers.keys[:, :, first:].data_ptr():
             return buffers, first
     B, N, _, d = past.keys.shape
     capacity = max(64, 2 * (length + more))

@@ -52,9 +52,9 @@ class AttentiveRNN(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """The recurrence halves at each step: h adds the mean of its past, so W must shrink for h to stay bounded."""
+        """W starts small: h grows by the mean of its past, and tanh(W h) would saturate (docs/log.md)."""
         nn.init.normal_(self.weight_ih, std=self.input_size**-0.5)
-        nn.init.orthogonal_(self.weight_hh, gain=0.5)
+        nn.init.orthogonal_(self.weight_hh, gain=0.1)
         nn.init.zeros_(self.bias)
         if self.score == "additive":
             for weight in (self.W_1, self.W_2, self.v):
@@ -65,6 +65,7 @@ class AttentiveRNN(nn.Module):
     ) -> tuple[Tensor, AttentiveState]:
         self._check(x, state, lengths)
         B, T, _ = x.shape
+        lengths = None if lengths is None else check_lengths(lengths, B, T)
         real = None if lengths is None else length_mask(lengths, T)
         if real is not None:
             x = x.masked_fill(~real[..., None], 0.0)
@@ -111,7 +112,5 @@ class AttentiveRNN(nn.Module):
         if state is not None and state.hidden.shape != (x.shape[0], self.hidden_size):
             expected = (x.shape[0], self.hidden_size)
             raise UsageError(f"the state has shape {tuple(state.hidden.shape)}, but the layer and x need {expected}")
-        if lengths is not None:
-            check_lengths(lengths, x.shape[0], x.shape[1])
-            if self.window is not None:
-                raise UsageError(f"a window of {self.window} counts positions; it cannot be combined with lengths")
+        if lengths is not None and self.window is not None:
+            raise UsageError(f"a window of {self.window} counts positions; it cannot be combined with lengths")

@@ -2,6 +2,8 @@
 
 Pre-norm:   x ← x + F(norm(x))        (a stack of these ends with a norm of its own)
 Post-norm:  x ← norm(x + F(x))
+
+`lengths` says where right padding starts: it is read as zeros, attended to by nobody, and put out as zeros.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from seqlab.core.errors import UsageError, nearest
 from seqlab.core.state import State
 from seqlab.layers.attention import MultiHeadAttention
 from seqlab.layers.norms import build_norm, normalise
+from seqlab.ops.masks import check_lengths, length_mask
 
 PLACEMENTS = ("pre", "post")
 
@@ -60,31 +63,43 @@ class Block(nn.Module):
         return self.residual(x, self.norm_mlp, self.mlp, lengths)
 
 
+def cleared(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """x with zeros in the padding.    (B, T, D), (B,)"""
+    if lengths is None:
+        return x
+    real = length_mask(check_lengths(lengths, x.shape[0], x.shape[1]), x.shape[1])
+    return x.masked_fill(~real[..., None], 0.0)
+
+
 class EncoderBlock(Block):
     """Every real position sees every real position; what stands in the padding changes nothing."""
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        x = cleared(x, lengths)
+
         def attend(u: Tensor) -> Tensor:
             mixed: Tensor = self.attention(u, u, u, key_lengths=lengths)[0]
             return mixed
 
-        return self.feed_forward(self.residual(x, self.norm_attention, attend, lengths), lengths)
+        x = self.residual(x, self.norm_attention, attend, lengths)
+        return cleared(self.feed_forward(x, lengths), lengths)
 
 
 class DecoderBlock(Block):
-    """A position sees itself and what stands before it; right padding needs no mask of its own."""
+    """A position sees itself and what stands before it."""
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         states: list[State] = []
+        x = cleared(x, lengths)
 
         def attend(u: Tensor) -> Tensor:
             mixed: Tensor
-            mixed, after, _ = self.attention(u, u, u, causal=True, state=state)
+            mixed, after, _ = self.attention(u, u, u, causal=True, state=state, key_lengths=lengths)
             states.append(after)
             return mixed
 
         x = self.residual(x, self.norm_attention, attend, lengths)
-        return self.feed_forward(x, lengths), states[0]
+        return cleared(self.feed_forward(x, lengths), lengths), states[0]
 
 
 class EncoderDecoderBlock(Block):
@@ -109,10 +124,11 @@ class EncoderDecoderBlock(Block):
             raise UsageError("the state holds the memory already; pass memory=None with it")
         own, source = (None, None) if state is None else state
         states: list[State] = []
+        x = cleared(x, lengths)
 
         def attend(u: Tensor) -> Tensor:
             mixed: Tensor
-            mixed, after, _ = self.attention(u, u, u, causal=True, state=own)
+            mixed, after, _ = self.attention(u, u, u, causal=True, state=own, key_lengths=lengths)
             states.append(after)
             return mixed
 
@@ -124,4 +140,4 @@ class EncoderDecoderBlock(Block):
 
         x = self.residual(x, self.norm_attention, attend, lengths)
         x = self.residual(x, self.norm_cross, read, lengths)
-        return self.feed_forward(x, lengths), tuple(states)
+        return cleared(self.feed_forward(x, lengths), lengths), tuple(states)

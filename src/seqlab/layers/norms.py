@@ -1,6 +1,5 @@
 """Normalisation: LayerNorm and RMSNorm are torch's; BatchNorm here knows padding."""
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError, nearest
@@ -16,23 +15,22 @@ class TokenBatchNorm(nn.BatchNorm1d):
     the running ones follow them; in evaluation the running ones serve.
     """
 
+    def __init__(self, width: int, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__(width, eps=eps, momentum=momentum)
+
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         if x.ndim != 3 or x.shape[2] != self.num_features:
             raise UsageError(f"x has shape {tuple(x.shape)}, but the layer reads (batch, time, {self.num_features})")
         if lengths is None:
             return self._normalise(x.flatten(0, 1)).view_as(x)
-        check_lengths(lengths, x.shape[0], x.shape[1])
-        real = length_mask(lengths, x.shape[1])
+        real = length_mask(check_lengths(lengths, x.shape[0], x.shape[1]), x.shape[1])
         return x.new_zeros(x.shape).masked_scatter(real[..., None], self._normalise(x[real]))
 
     def _normalise(self, tokens: Tensor) -> Tensor:
         """tokens (n, D)"""
         if self.training and len(tokens) < 2:
             raise UsageError(f"batch normalisation needs 2 real tokens or more in training, not {len(tokens)}")
-        if self.training and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-        statistics = (self.running_mean, self.running_var)
-        return F.batch_norm(tokens, *statistics, self.weight, self.bias, self.training, self.momentum or 0.0, self.eps)
+        return super().forward(tokens)
 
 
 def build_norm(kind: str, width: int) -> nn.Module:

@@ -65,6 +65,8 @@ class RotaryPosition(nn.Module):
             turns = turns[:, None]
         else:
             turns = _turns(start, u.shape[-2], self.head_width, wide.dtype, u.device)
+        if any(stride % 2 for stride in wide.stride()[:-1]) or wide.stride(-1) != 1 or wide.storage_offset() % 2:
+            wide = wide.contiguous()  # a complex number begins at every second place
         pairs = torch.view_as_complex(wide.reshape(*u.shape[:-1], self.head_width // 2, 2))
         return torch.view_as_real(pairs * turns).flatten(-2).to(u.dtype)
 

@@ -93,8 +93,9 @@ class Recurrent(nn.Module):
                 nn.init.zeros_(weight)
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
-        self._check(x, state, lengths)
+        self._check(x, state)
         B, T, _ = x.shape
+        lengths = None if lengths is None else check_lengths(lengths, B, T)
         if T == 0 or B == 0:
             empty = x.new_zeros(B, T, self.hidden_size * self.directions)
             return empty, self._zero_state(x) if state is None else state
@@ -110,17 +111,17 @@ class Recurrent(nn.Module):
     def _zero_state(self, x: Tensor) -> State:
         return x.new_zeros(self.num_layers * self.directions, x.shape[0], self.hidden_size)
 
-    def _check(self, x: Tensor, state: State, lengths: Tensor | None) -> None:
+    def _check(self, x: Tensor, state: State) -> None:
         if x.ndim != 3 or x.shape[2] != self.input_size:
             raise UsageError(f"x has shape {tuple(x.shape)}, but the layer reads (batch, time, {self.input_size})")
         expected = (self.num_layers * self.directions, x.shape[0], self.hidden_size)
         for part in self._parts(state):
             if part.shape != expected:
                 raise UsageError(f"the state has shape {tuple(part.shape)}, but the layer and x need {expected}")
-        if lengths is not None:
-            check_lengths(lengths, x.shape[0], x.shape[1])
 
     def _parts(self, state: State) -> tuple[Tensor, ...]:
+        if state is not None and not isinstance(state, Tensor):
+            raise UsageError(f"the state is one tensor, not {type(state).__name__}")
         return () if state is None else (state,)
 
     # ----------------------------------------------------------------------- to and from torch
@@ -134,7 +135,15 @@ class Recurrent(nn.Module):
             )
         if module.proj_size:
             raise UsageError(f"proj_size {module.proj_size} has no counterpart here; only 0 converts")
-        layer = cls(
+        with torch.random.fork_rng(devices=[]):  # the first weights are thrown away
+            layer = cls._like(module)
+        layer.to(module.weight_ih_l0).train(module.training)
+        layer.load_state_dict({name: layer._converted(value) for name, value in module.state_dict().items()})
+        return layer
+
+    @classmethod
+    def _like(cls, module: Any) -> Self:
+        return cls(
             module.input_size,
             module.hidden_size,
             module.num_layers,
@@ -143,13 +152,17 @@ class Recurrent(nn.Module):
             bidirectional=module.bidirectional,
             **cls._options_of(module),
         )
-        layer.to(module.weight_ih_l0).train(module.training)
-        layer.load_state_dict({name: layer._converted(value) for name, value in module.state_dict().items()})
-        return layer
 
     def to_torch(self) -> Any:
         """A torch.nn module (batch_first=True) that computes the same."""
-        module = self.torch_type(
+        with torch.random.fork_rng(devices=[]):
+            module = self._torch_like()
+        module.to(self.weight_ih_l0).train(self.training)
+        module.load_state_dict({name: self._converted(value) for name, value in self.state_dict().items()})
+        return module
+
+    def _torch_like(self) -> Any:
+        return self.torch_type(
             self.input_size,
             self.hidden_size,
             self.num_layers,
@@ -159,9 +172,6 @@ class Recurrent(nn.Module):
             bidirectional=self.bidirectional,
             **self._torch_options(),
         )
-        module.to(self.weight_ih_l0).train(self.training)
-        module.load_state_dict({name: self._converted(value) for name, value in self.state_dict().items()})
-        return module
 
     @classmethod
     def _options_of(cls, module: Any) -> dict[str, Any]:

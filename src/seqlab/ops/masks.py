@@ -27,12 +27,15 @@ def banded_causal_mask(
     return causal if window is None else causal & (key > position - window)
 
 
-def check_lengths(lengths: Tensor, batch: int, time: int) -> None:
-    """Refuse lengths that do not fit a batch (B, T, ·)."""
-    if lengths.shape != (batch,):
-        raise UsageError(f"lengths have shape {tuple(lengths.shape)}, but the batch holds {batch} sequences")
-    if lengths.is_floating_point() or lengths.is_complex():
+def check_lengths(lengths: Tensor, batch: int, time: int) -> Tensor:
+    """Lengths that fit a batch (B, T, ·), as int64; refuses what does not."""
+    if not isinstance(lengths, Tensor) or lengths.shape != (batch,):
+        shape = tuple(lengths.shape) if isinstance(lengths, Tensor) else type(lengths).__name__
+        raise UsageError(f"lengths have shape {shape}, but the batch holds {batch} sequences; give a tensor ({batch},)")
+    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
         raise UsageError(f"lengths are {lengths.dtype}; they must be whole numbers")
+    lengths = lengths.long()
     if batch and not 0 <= int(lengths.min()) <= int(lengths.max()) <= time:
         wrong = int(lengths.min()) if int(lengths.min()) < 0 else int(lengths.max())
         raise UsageError(f"a length of {wrong} does not fit sequences of {time} steps; lengths run from 0 to {time}")
+    return lengths

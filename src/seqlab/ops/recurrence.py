@@ -12,13 +12,14 @@ Right-padded batches come sorted by length, longest first: `alive[t]` sequences 
 those rows only, so nothing ever flows through padding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from seqlab.ops.reference.recurrence import CellWeights, gru_step, loop, rnn_step
 
 Alive = Sequence[int] | None
 
@@ -94,14 +95,15 @@ class _RNN(torch.autograd.Function):
         for a in _steps(y, alive):
             h = squash(a.addmm_(h[: len(a)], w_hh_t))
         _clear_ended(y, alive)
-        ctx.save_for_backward(x, h0, w_ih, w_hh, y)
+        ctx.save_for_backward(x, h0, w_ih, w_hh, bias, y)
         ctx.phi, ctx.alive = phi, alive
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
-        x, h0, w_ih, w_hh, y = ctx.saved_tensors
+        x, h0, w_ih, w_hh, bias, y = ctx.saved_tensors
+        if torch.is_grad_enabled():  # somebody wants the gradient of this gradient
+            return *_plainly(_plain_rnn(ctx.phi), (x, h0, w_ih, w_hh, bias), grad_y, ctx.alive), None, None
         grad_h = grad_y.clone(memory_format=torch.contiguous_format)
         grad_a = slope(ctx.phi, y)  # φ'(a), times δg step by step
         grad_h0 = torch.zeros_like(h0)
@@ -145,14 +147,15 @@ class _GRU(torch.autograd.Function):
             n.addcmul_(a[:, :H], a[:, 2 * H :]).tanh_()
             h = torch.lerp(h, n, a[:, H : 2 * H], out=out)
         _clear_ended(y, alive)
-        ctx.save_for_backward(x, h0, w_ih, w_hh, gates, candidate, y)
+        ctx.save_for_backward(x, h0, w_ih, w_hh, b_ih, b_hh, gates, candidate, y)
         ctx.alive = alive
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
-        x, h0, w_ih, w_hh, gates, candidate, y = ctx.saved_tensors
+        x, h0, w_ih, w_hh, b_ih, b_hh, gates, candidate, y = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return *_plainly(_plain_gru, (x, h0, w_ih, w_hh, b_ih, b_hh), grad_y, ctx.alive), None
         T, B, H = y.shape
         r, z, a_h = gates.view(T, B, 3, H).unbind(2)
         before = _shifted(h0, y)
@@ -187,6 +190,36 @@ class _GRU(torch.autograd.Function):
         )
 
 
+def _plainly(
+    run: Callable[..., Tensor], inputs: tuple[Tensor, ...], grad_y: Tensor, alive: Alive
+) -> tuple[Tensor | None, ...]:
+    """The backward pass as autograd sees it through the plain loop: slow, and differentiable again."""
+    lengths = None
+    if alive is not None:  # a sequence has as many steps as there are counts above its place
+        places = torch.arange(inputs[0].shape[1], device=grad_y.device)
+        lengths = (torch.as_tensor(alive, device=grad_y.device)[:, None] > places).sum(0)
+    wanted = [tensor for tensor in inputs if tensor.requires_grad]
+    found = iter(torch.autograd.grad(run(*inputs, lengths), wanted, grad_y, create_graph=True, materialize_grads=True))
+    return tuple(next(found) if tensor.requires_grad else None for tensor in inputs)
+
+
+def _plain_rnn(phi: str) -> Callable[..., Tensor]:
+    def run(x: Tensor, h0: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor, lengths: Tensor | None) -> Tensor:
+        weights = CellWeights(w_ih, w_hh, bias, torch.zeros_like(bias))
+        y, _ = loop(lambda x_t, h: rnn_step(x_t, h, weights, phi), x.transpose(0, 1), h0, lengths)
+        return y.transpose(0, 1)
+
+    return run
+
+
+def _plain_gru(
+    x: Tensor, h0: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, lengths: Tensor | None
+) -> Tensor:
+    weights = CellWeights(w_ih, w_hh, b_ih, b_hh)
+    y, _ = loop(lambda x_t, h: gru_step(x_t, h, weights), x.transpose(0, 1), h0, lengths)
+    return y.transpose(0, 1)
+
+
 def slope(phi: str, value: Tensor) -> Tensor:
     """φ'(a) from the value φ(a)."""
     if phi == "tanh":
@@ -216,7 +249,9 @@ def _ended(tensor: Tensor, alive: Sequence[int]) -> Tensor:
 
 def _affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x Wᵀ + b over all steps.    (T, B, D) -> (T, B, K)"""
-    return torch.addmm(bias, x.flatten(0, 1), weight.t()).view(*x.shape[:2], -1)
+    out = x.new_empty(*x.shape[:2], len(weight))
+    torch.addmm(bias, x.flatten(0, 1), weight.t(), out=out.view(-1, len(weight)))
+    return out
 
 
 def _project_back(grad_a: Tensor, weight: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ def separable_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
     variant in which each feature is normalised by its prefix sum.    q, k (B, N, T or S, F) -> (B, N, T, S)
     """
     rows = [_separable_row(q[:, :, i], k, mask[:, :, i]) for i in range(q.shape[2])]
-    return torch.stack(rows, 2)
+    return torch.stack(rows, 2) if rows else q.new_zeros(*q.shape[:3], k.shape[2])
 
 
 def _separable_row(q_i: Tensor, k: Tensor, mask: Tensor) -> Tensor:
