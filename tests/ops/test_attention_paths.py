@@ -84,6 +84,8 @@ def test_the_size_of_a_chunk_does_not_matter(kind: str, chunk: int, monkeypatch:
     monkeypatch.setattr(linear, "CHUNK", chunk)
     q, k, v = inputs(11, 11, 2.0)
     agree(fast(kind, q, k, v, None, True), plain(kind, q, k, v, None, True), [q, k, v])
+    monkeypatch.setattr(linear, "SEGMENT", 4)
+    agree(fast(kind, q, k, v, None, True), plain(kind, q, k, v, None, True), [q, k, v])
 
 
 @pytest.mark.parametrize("times", [1.0, 30.0, 1000.0])

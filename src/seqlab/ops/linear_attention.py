@@ -27,6 +27,7 @@ from torch import Tensor
 from seqlab.core.state import BatchFirstState
 
 CHUNK = 128
+SEGMENT = 512  # positions whose intermediate results are held at once: small enough to stay near the processor
 # The largest spread of log weights inside a chunk. Its exponential must neither overflow nor vanish: half of it is
 # divided by the other half, and the backward pass divides once more.
 SPREAD = {torch.float64: 650.0, torch.float32: 80.0, torch.bfloat16: 80.0, torch.float16: 9.0}
@@ -123,6 +124,17 @@ def causal(
     if rows.shape[-2] <= 1 or len(rows) == 0:
         sums = add_keys(beta, v, past)
         return read(rows, sums, per_feature=per_feature), sums
+    outputs = []
+    for part in zip(*(x.split(SEGMENT, -2) for x in (rows, beta, v)), strict=True):
+        out, past = _causal_segment(*part, past, per_feature)
+        outputs.append(out)
+    assert past is not None
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, -2), past
+
+
+def _causal_segment(
+    rows: Tensor, beta: Tensor, v: Tensor, past: FeatureSums | None, per_feature: bool
+) -> tuple[Tensor, FeatureSums]:
     chunk = min(CHUNK, rows.shape[-2])
     while chunk > 1 and _spread(beta.detach(), past, chunk) > SPREAD[beta.dtype]:
         chunk = -(-chunk // 2)
