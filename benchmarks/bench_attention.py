@@ -31,10 +31,8 @@ def attend(kind: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     name, _, causal = kind.partition(" ")
     if name == "softmax":
         return softmax_attention(q, k, v, causal=bool(causal))
-    rows, beta = (q, k) if name == "separable" else linear.random_feature_logs(q, k, DIRECTIONS)
-    if causal:
-        return linear.causal(rows, beta, v, per_feature=name == "separable")[0]
-    return linear.read(rows, linear.add_keys(beta, v), per_feature=name == "separable")
+    features = linear.SEPARABLE if name == "separable" else linear.random_features(DIRECTIONS)
+    return linear.attend(features, q, k, v, causal=bool(causal))[0]
 
 
 DIRECTIONS = linear.gaussian_directions(FEATURES, WIDTH, generator=torch.Generator().manual_seed(0))
@@ -189,6 +187,8 @@ def main() -> None:
         kind, T, heads = sys.argv[2:]
         return print_memory(kind, int(T), int(heads))
     two_threads()
+    if "--growth" in sys.argv:
+        return growth()
     softmax_against_torch()
     softmax_memory()
     against_performer()

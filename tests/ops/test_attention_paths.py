@@ -29,12 +29,11 @@ W = random(FEATURES, D, seed=99)
 def fast(kind: str, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, causal: bool) -> Tensor:
     if kind == "softmax":
         return ops.softmax_attention(q, k, v, key_mask=key_mask, causal=causal)
-    rows, beta = (q, k) if kind == "separable" else linear.random_feature_logs(q, k, W)
-    if key_mask is not None:
-        beta = beta.masked_fill(~key_mask[:, None, :, None], -torch.inf)
-    if causal:
-        return linear.causal(rows, beta, v, per_feature=kind == "separable")[0]
-    return linear.read(rows, linear.add_keys(beta, v), per_feature=kind == "separable")
+    return linear.attend(features(kind), q, k, v, key_mask=key_mask, causal=causal)[0]
+
+
+def features(kind: str, w: Tensor = W) -> linear.Features:
+    return linear.SEPARABLE if kind == "separable" else linear.random_features(w)
 
 
 def plain(kind: str, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, causal: bool) -> Tensor:
@@ -68,7 +67,8 @@ def inputs(T: int, S: int, scale: float = 1.0) -> list[Tensor]:
 def test_fast_paths_equal_the_matrix_of_weights(
     kind: str, causal: bool, padded: bool, scale: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linear, "CHUNK", 4)  # several chunks, the last one not full
+    monkeypatch.setattr(linear, "CHUNK", 2)  # several chunks and segments, the last ones not full
+    monkeypatch.setattr(linear, "SEGMENT", 5)
     monkeypatch.setattr(ops, "ROWS", 5)
     for T, S in LENGTHS:
         if causal and T != S:
@@ -120,26 +120,23 @@ def test_large_vectors_neither_overflow_nor_vanish(kind: str, causal: bool, dtyp
 
 
 def fast_in(dtype: torch.dtype, kind: str, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-    if kind != "random_features":
+    if kind == "softmax":
         return fast(kind, q, k, v, None, causal)
-    rows, beta = linear.random_feature_logs(q, k, W.to(dtype))
-    if causal:
-        return linear.causal(rows, beta, v, per_feature=False)[0]
-    return linear.read(rows, linear.add_keys(beta, v), per_feature=False)
+    return linear.attend(features(kind, W.to(dtype)), q, k, v, causal=causal)[0]
 
 
 @pytest.mark.parametrize("cuts", [(1,), (5,), (1, 2, 3), (4, 9, 10)])
 @pytest.mark.parametrize("kind", ["separable", "random_features"])
 def test_sums_of_the_past_continue_it(kind: str, cuts: tuple[int, ...]) -> None:
     q, k, v = inputs(13, 13, 3.0)
-    rows, beta = (q, k) if kind == "separable" else linear.random_feature_logs(q, k, W)
     past, parts = None, []
     for a, b in zip((0, *cuts), (*cuts, 13), strict=True):
-        out, past = linear.causal(rows[:, :, a:b], beta[:, :, a:b], v[:, :, a:b], past, per_feature=kind == "separable")
+        pieces = [x[:, :, a:b] for x in (q, k, v)]
+        out, past = linear.attend(features(kind), *pieces, causal=True, past=past)
         parts.append(out)
     agree(torch.cat(parts, 2), plain(kind, q, k, v, None, True), [q, k, v])
     assert past is not None
-    assert past.sums.shape == (B, N, beta.shape[-1], 6)  # does not grow with the text
+    assert past.sums.shape == (B, N, D if kind == "separable" else FEATURES, 6)  # does not grow with the text
 
 
 @pytest.mark.parametrize("drift", [70.0, 79.0, 81.0, 95.0, 150.0, 190.0, 640.0, 660.0, 760.0, 990.0, 5000.0])
@@ -153,14 +150,14 @@ def test_weights_that_drift_far_inside_a_chunk(per_feature: bool, dtype: torch.d
     beta = torch.linspace(0, 1, T, dtype=dtype)[:, None] * slopes + random(T, 3, seed=2).to(dtype)
     v = random(1, 1, T, 2, seed=3).to(dtype)
     rows, beta, v = (t.clone().requires_grad_() for t in (rows, beta[None, None], v))
-    out, _ = linear.causal(rows, beta, v, per_feature=per_feature)
+    out, _ = linear.causal_sums(rows, beta, v, per_feature=per_feature)
     exact = exactly(rows.double(), beta.double(), v.double(), per_feature)
     assert torch.allclose(out.double(), exact, rtol=0, atol=1e-4 if dtype == torch.float32 else 1e-11)
     for gradient in torch.autograd.grad(out.square().sum(), (rows, beta, v)):
         assert torch.isfinite(gradient).all()
     later = beta.detach().clone()
     later[:, :, -1] += torch.tensor([drift, drift, -drift], dtype=dtype)
-    again, _ = linear.causal(rows, later, v, per_feature=per_feature)
+    again, _ = linear.causal_sums(rows, later, v, per_feature=per_feature)
     tolerance = 1e-5 if dtype == torch.float32 else 1e-12
     assert torch.allclose(again[:, :, :-1], out[:, :, :-1], rtol=0, atol=tolerance)
 
@@ -220,8 +217,8 @@ def test_more_features_come_closer_to_softmax() -> None:
     errors = []
     for m in (16, 256, 4096):
         w = linear.gaussian_directions(m, D, orthogonal=True, generator=torch.Generator().manual_seed(3)).double()
-        rows, beta = linear.random_feature_logs(q, k, w)
-        errors.append((linear.causal(rows, beta, v, per_feature=False)[0] - exact).square().mean().sqrt().item())
+        mine, _ = linear.attend(linear.random_features(w), q, k, v, causal=True)
+        errors.append((mine - exact).square().mean().sqrt().item())
     assert errors[0] > 2 * errors[1] > 4 * errors[2]
 
 

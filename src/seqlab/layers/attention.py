@@ -192,24 +192,16 @@ class MultiHeadAttention(nn.Module):
         following: Position,
         need_weights: bool,
     ) -> tuple[Tensor, FeatureCache, Tensor | None]:
-        per_feature = self.kind == "separable"
+        features = linear.SEPARABLE if self.kind == "separable" else linear.random_features(self.directions)
         if need_weights and past is not None:
             raise UsageError(
                 f"attention '{self.kind}' remembers sums, not keys: weights need the whole text in one call"
             )
         if k is None or v is None:
             assert past is not None
-            rows = q if per_feature else linear.random_feature_rows(q, self.directions)
-            return linear.read(rows, past, per_feature=per_feature), past, None
+            return linear.ask(features, q, past), past, None
         weights = self._linear_weights(q, k, mask, causal) if need_weights else None
-        rows, beta = (q, k) if per_feature else linear.random_feature_logs(q, k, self.directions)
-        if mask is not None:
-            beta = beta.masked_fill(~mask[:, None, :, None], -torch.inf)
-        if causal:
-            mixed, sums = linear.causal(rows, beta, v, past, per_feature=per_feature)
-        else:
-            sums = linear.add_keys(beta, v)
-            mixed = linear.read(rows, sums, per_feature=per_feature)
+        mixed, sums = linear.attend(features, q, k, v, key_mask=mask, causal=causal, past=past)
         return mixed, FeatureCache(sums.sums, sums.level, following), weights
 
     def _linear_weights(self, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:

@@ -18,6 +18,7 @@ under the keys of a later one: the past is the same whatever the future holds.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -76,14 +77,75 @@ def positive_features(u: Tensor, w: Tensor) -> Tensor:
     return log_features(u, w).exp()
 
 
-def random_feature_logs(q: Tensor, k: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """α and β of softmax(q kᵀ/√d): log features of q/d^{1/4} and k/d^{1/4}.    (B, N, T, d) -> (B, N, T, m)"""
-    return random_feature_rows(q, w), log_features(k * k.shape[-1] ** -0.25, w)
+@dataclass(frozen=True)
+class Features:
+    """How queries become row weights and keys become β, and which of the two ways of reading is meant."""
+
+    rows: Callable[[Tensor], Tensor]  # (B, N, T, d) -> (B, N, T, F)
+    keys: Callable[[Tensor], Tensor]
+    per_feature: bool  # separable: each feature is normalised by itself; else the whole row is
 
 
-def random_feature_rows(q: Tensor, w: Tensor) -> Tensor:
-    """α alone."""
-    return log_features(q * q.shape[-1] ** -0.25, w)
+SEPARABLE = Features(rows=lambda q: q, keys=lambda k: k, per_feature=True)
+
+
+def random_features(w: Tensor) -> Features:
+    """Those of softmax(q kᵀ/√d): α and β are log features of q/d^{1/4} and k/d^{1/4}.    w (m, d)"""
+
+    def logs(u: Tensor) -> Tensor:
+        return log_features(u * u.shape[-1] ** -0.25, w)
+
+    return Features(rows=logs, keys=logs, per_feature=False)
+
+
+# --------------------------------------------------------------------------- attention
+
+
+def attend(
+    features: Features,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    key_mask: Tensor | None = None,
+    causal: bool = False,
+    past: FeatureSums | None = None,
+) -> tuple[Tensor, FeatureSums]:
+    """Linear attention, a segment of positions at a time.
+
+    q (B, N, T, d), k and v (B, N, S, d), key_mask (B, S) -> (B, N, T, d), the sums over all keys. Causal: T = S, and
+    `past` holds the keys before these.
+    """
+    beta = (_hidden(features.keys(part), key_mask, n) for n, part in enumerate(_segments(k)))
+    if not causal:
+        for logs, values in zip(beta, _segments(v), strict=True):
+            past = add_keys(logs, values, past)
+        assert past is not None
+        return ask(features, q, past), past
+    outputs = []
+    for part, logs, values in zip(_segments(q), beta, _segments(v), strict=True):
+        out, past = causal_sums(features.rows(part), logs, values, past, per_feature=features.per_feature)
+        outputs.append(out)
+    assert past is not None
+    return torch.cat(outputs, -2), past
+
+
+def ask(features: Features, q: Tensor, sums: FeatureSums) -> Tensor:
+    """What queries read from sums that are there already.    (B, N, T, d)"""
+    parts = [read(features.rows(part), sums, per_feature=features.per_feature) for part in _segments(q)]
+    return torch.cat(parts, -2)
+
+
+def _segments(x: Tensor) -> tuple[Tensor, ...]:
+    return torch.split(x, SEGMENT, -2)
+
+
+def _hidden(beta: Tensor, key_mask: Tensor | None, segment: int) -> Tensor:
+    """β of a segment with −inf where the mask hides the key."""
+    if key_mask is None:
+        return beta
+    mask = key_mask[:, segment * SEGMENT : segment * SEGMENT + beta.shape[-2]]
+    return beta.masked_fill(~mask[:, None, :, None], -torch.inf)
 
 
 # --------------------------------------------------------------------------- sums over keys
@@ -114,7 +176,7 @@ def read(rows: Tensor, sums: FeatureSums, *, per_feature: bool) -> Tensor:
     return _normalised(_row_weights(rows, sums.level[..., None, :]) @ sums.sums)
 
 
-def causal(
+def causal_sums(
     rows: Tensor, beta: Tensor, v: Tensor, past: FeatureSums | None = None, *, per_feature: bool
 ) -> tuple[Tensor, FeatureSums]:
     """Row i reads the sums over the keys before and up to its own.
@@ -124,17 +186,6 @@ def causal(
     if rows.shape[-2] <= 1 or len(rows) == 0:
         sums = add_keys(beta, v, past)
         return read(rows, sums, per_feature=per_feature), sums
-    outputs = []
-    for part in zip(*(x.split(SEGMENT, -2) for x in (rows, beta, v)), strict=True):
-        out, past = _causal_segment(*part, past, per_feature)
-        outputs.append(out)
-    assert past is not None
-    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, -2), past
-
-
-def _causal_segment(
-    rows: Tensor, beta: Tensor, v: Tensor, past: FeatureSums | None, per_feature: bool
-) -> tuple[Tensor, FeatureSums]:
     chunk = min(CHUNK, rows.shape[-2])
     while chunk > 1 and _spread(beta.detach(), past, chunk) > SPREAD[beta.dtype]:
         chunk = -(-chunk // 2)
