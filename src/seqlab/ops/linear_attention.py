@@ -159,7 +159,7 @@ def add_keys(beta: Tensor, v: Tensor, past: FeatureSums | None = None) -> Featur
     level = beta.detach().amax(-2) if beta.shape[-2] else beta.new_full((*beta.shape[:2], beta.shape[3]), -torch.inf)
     if past is not None:
         level = torch.maximum(level, past.level)
-    sums = (beta - _finite(level)[..., None, :]).exp().transpose(-1, -2) @ _with_ones(v)
+    sums = (beta - _finite(level)[..., None, :]).exp_().transpose(-1, -2) @ _with_ones(v)
     if past is not None:
         sums = sums + past.sums * _decay(past.level, level)
     return FeatureSums(sums, level)
@@ -203,7 +203,7 @@ def _causal_in_chunks(
     level, upto, before = _levels(beta.detach(), past, chunk)
     rows, beta = _cut(rows, chunk, 0.0), _cut(beta, chunk, -torch.inf)  # (B, N, C, c, F)
     values = _cut(_with_ones(v), chunk, 0.0)
-    keys = (beta - level[..., None, :]).exp()
+    keys = (beta - level[..., None, :]).exp_()
     carried, after = _carry(keys, values, past, level, upto, before)
     if per_feature:
         mass = keys.cumsum(-2) + carried[..., None, :, -1]
@@ -265,7 +265,7 @@ def _finite(level: Tensor) -> Tensor:
 def _row_weights(rows: Tensor, level: Tensor) -> Tensor:
     """e^{α + level}, divided by its largest in each row (which cancels)."""
     shifted = rows + _finite(level)
-    return (shifted - shifted.detach().amax(-1, keepdim=True)).exp()
+    return shifted.sub_(shifted.detach().amax(-1, keepdim=True)).exp_()
 
 
 def _normalised(out: Tensor) -> Tensor:
