@@ -128,6 +128,19 @@ def test_a_decoder_with_cross_attention_step_by_step(kind: str, placement: str) 
         block(x, memory, lengths, state=state)
 
 
+@pytest.mark.parametrize("kind", ["softmax", "separable", "random_features"])
+def test_nan_in_the_padding_reaches_nothing(kind: str) -> None:
+    lengths = torch.tensor([5, 2, 0])
+    x = random(B, T, D)
+    x[torch.arange(T) >= lengths[:, None]] = torch.nan
+    for block in (EncoderBlock(attention(kind)).double(), DecoderBlock(attention(kind)).double()):
+        out = block(x, lengths=lengths)
+        y = out if isinstance(out, Tensor) else out[0]
+        assert torch.count_nonzero(y[torch.arange(T) >= lengths[:, None]]) == 0
+        y.square().sum().backward()
+        assert all(torch.isfinite(p.grad).all() for p in block.parameters())
+
+
 def test_dropout_acts_on_every_sublayer_in_training_only() -> None:
     block, x = DecoderBlock(attention(), dropout=0.5).double(), random(B, T, D)
     assert not torch.equal(block(x)[0], block(x)[0])
@@ -153,6 +166,14 @@ def test_batch_norm_counts_real_tokens_only() -> None:
     theirs.eval()
     assert torch.allclose(mine(x, lengths)[real], theirs(x[real]), rtol=0, atol=1e-12)
     assert torch.allclose(mine(x), theirs(x.flatten(0, 1)).view_as(x), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("block_type", [EncoderBlock, DecoderBlock])
+def test_another_width_is_named(block_type: Any) -> None:
+    with pytest.raises(UsageError, match=r"x has shape \(2, 3, 5\), but the block reads \(batch, time, 8\)"):
+        block_type(attention())(torch.zeros(2, 3, 5))
+    with pytest.raises(UsageError, match=r"key has shape \(2, 3, 5\), but the layer reads \(2, time, 8\)"):
+        EncoderDecoderBlock(attention(), attention())(torch.zeros(2, 3, 8), torch.zeros(2, 3, 5))
 
 
 def test_wrong_use_is_named() -> None:

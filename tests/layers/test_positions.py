@@ -56,3 +56,11 @@ def test_rotary_positions_take_any_layout_of_memory() -> None:
         wide.transpose(2, 3)[:, :, :4, :4].repeat(1, 1, 1, 2),
     ):
         assert torch.equal(rotary(view, 3), rotary(view.contiguous(), 3))
+
+
+@pytest.mark.parametrize(
+    "layer", [SinusoidalPosition(6), LearnedPosition(9, 6), RotaryPosition(6)], ids=lambda m: type(m).__name__
+)
+def test_another_width_is_named(layer: torch.nn.Module) -> None:
+    with pytest.raises(UsageError, match=r"x has shape \(2, 3, 4\), but the positions are for a last dimension of 6"):
+        layer(torch.zeros(2, 3, 4))

@@ -41,6 +41,32 @@ def test_every_model_with_every_tokenizer(
     assert isinstance(loaded.generate("the ", tokens=5), str)
 
 
+@pytest.mark.parametrize("attention", ["softmax", "separable", "random_features"])
+def test_every_kind_of_attention_trains_writes_and_resumes(
+    attention: str, small_text: Path, tmp_path: Path, tiny: dict[str, Any]
+) -> None:
+    options = tiny | dict(model="transformer", heads=2, attention=attention)
+    run = seqlab.train_lm(small_text, out=tmp_path / "run", **options)
+    assert run.settings.model.attention == attention
+    assert run.final is not None
+    before = run.final["tokens"]
+    assert seqlab.load(tmp_path / "run").generate("the ", tokens=12)
+    longer = seqlab.train_lm(out=tmp_path / "run", resume=True, budget="40steps")
+    assert longer.final is not None
+    assert longer.final["tokens"] > before
+    assert ("model/blocks.0.attention.directions" in weights(tmp_path / "run")) is (attention == "random_features")
+
+
+def test_attention_and_scores_belong_to_their_models(small_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="model 'gru' has no setting 'attention'"):
+        seqlab.train_lm(small_text, out=tmp_path / "run", model="gru", attention="separable", **tiny)
+    with pytest.raises(UsageError, match="--attention 'sotfmax' is not known; did you mean 'softmax'"):
+        seqlab.train_lm(small_text, out=tmp_path / "run", model="transformer", attention="sotfmax", **tiny)
+    run = seqlab.train_lm(small_text, out=tmp_path / "run", model="attentive-rnn", score="additive", **tiny)
+    assert any(name.endswith("W_1") for name in weights(tmp_path / "run"))
+    assert run.settings.model.score == "additive"
+
+
 def test_the_figures_are_those_of_scoring_the_text(small_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
     """The validation figure in the run folder is what `run.score` gives on the validation part."""
     run = seqlab.train_lm(small_text, out=tmp_path / "run", tokenizer="word", vocab_size=12, **tiny)

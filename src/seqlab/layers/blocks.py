@@ -62,6 +62,13 @@ class Block(nn.Module):
     def feed_forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         return self.residual(x, self.norm_mlp, self.mlp, lengths)
 
+    def opened(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """What a block reads: checked, with zeros in the padding."""
+        width = self.attention.d_model
+        if x.ndim != 3 or x.shape[2] != width:
+            raise UsageError(f"x has shape {tuple(x.shape)}, but the block reads (batch, time, {width})")
+        return cleared(x, lengths)
+
 
 def cleared(x: Tensor, lengths: Tensor | None) -> Tensor:
     """x with zeros in the padding.    (B, T, D), (B,)"""
@@ -75,7 +82,7 @@ class EncoderBlock(Block):
     """Every real position sees every real position; what stands in the padding changes nothing."""
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        x = cleared(x, lengths)
+        x = self.opened(x, lengths)
 
         def attend(u: Tensor) -> Tensor:
             mixed: Tensor = self.attention(u, u, u, key_lengths=lengths)[0]
@@ -90,7 +97,7 @@ class DecoderBlock(Block):
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         states: list[State] = []
-        x = cleared(x, lengths)
+        x = self.opened(x, lengths)
 
         def attend(u: Tensor) -> Tensor:
             mixed: Tensor
@@ -124,7 +131,7 @@ class EncoderDecoderBlock(Block):
             raise UsageError("the state holds the memory already; pass memory=None with it")
         own, source = (None, None) if state is None else state
         states: list[State] = []
-        x = cleared(x, lengths)
+        x = self.opened(x, lengths)
 
         def attend(u: Tensor) -> Tensor:
             mixed: Tensor

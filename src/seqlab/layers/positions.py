@@ -14,6 +14,11 @@ def angles(positions: Tensor, width: int) -> Tensor:
     return positions.to(torch.float64)[:, None] * 10000.0 ** (-i / width)
 
 
+def check_width(x: Tensor, width: int) -> None:
+    if x.ndim < 3 or x.shape[-1] != width:
+        raise UsageError(f"x has shape {tuple(x.shape)}, but the positions are for a last dimension of {width}")
+
+
 class SinusoidalPosition(nn.Module):
     """PE(p, 2i) = sin θ[p, i], PE(p, 2i+1) = cos θ[p, i]; defined for every position."""
 
@@ -25,6 +30,7 @@ class SinusoidalPosition(nn.Module):
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """x (B, T, D) at positions start … start+T−1 -> x + PE."""
+        check_width(x, self.width)
         theta = angles(torch.arange(start, start + x.shape[1], device=x.device), self.width)
         return x + torch.stack([theta.sin(), theta.cos()], dim=-1).flatten(-2).to(x.dtype)
 
@@ -37,7 +43,9 @@ class LearnedPosition(nn.Module):
         self.table = nn.Parameter(torch.randn(context, width) * 0.02)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        end, context = start + x.shape[1], self.table.shape[0]
+        context, width = self.table.shape
+        check_width(x, width)
+        end = start + x.shape[1]
         if end > context:
             raise UsageError(
                 f"position {end - 1} is beyond the {context} learned positions; feed at most {context} tokens"
@@ -59,6 +67,7 @@ class RotaryPosition(nn.Module):
 
         A pair is one complex number, and turning it by θ is multiplying it by e^{iθ}.
         """
+        check_width(u, self.head_width)
         wide = u.to(torch.float64 if u.dtype == torch.float64 else torch.float32)
         if isinstance(start, Tensor):
             turns = torch.stack([_turns(int(s), u.shape[-2], self.head_width, wide.dtype, u.device) for s in start])
