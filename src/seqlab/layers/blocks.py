@@ -62,6 +62,18 @@ class Block(nn.Module):
     def feed_forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         return self.residual(x, self.norm_mlp, self.mlp, lengths)
 
+    def look_back(self, x: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+        """The sublayer of causal self-attention, and its state after x."""
+        after: list[State] = []
+
+        def attend(u: Tensor) -> Tensor:
+            mixed: Tensor
+            mixed, new, _ = self.attention(u, u, u, causal=True, state=state, key_lengths=lengths)
+            after.append(new)
+            return mixed
+
+        return self.residual(x, self.norm_attention, attend, lengths), after[0]
+
     def opened(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """What a block reads: checked, with zeros in the padding."""
         width = self.attention.d_model
@@ -96,17 +108,8 @@ class DecoderBlock(Block):
     """A position sees itself and what stands before it."""
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
-        states: list[State] = []
-        x = self.opened(x, lengths)
-
-        def attend(u: Tensor) -> Tensor:
-            mixed: Tensor
-            mixed, after, _ = self.attention(u, u, u, causal=True, state=state, key_lengths=lengths)
-            states.append(after)
-            return mixed
-
-        x = self.residual(x, self.norm_attention, attend, lengths)
-        return cleared(self.feed_forward(x, lengths), lengths), states[0]
+        x, after = self.look_back(self.opened(x, lengths), state, lengths)
+        return cleared(self.feed_forward(x, lengths), lengths), after
 
 
 class EncoderDecoderBlock(Block):
@@ -130,21 +133,14 @@ class EncoderDecoderBlock(Block):
         if memory is not None and state is not None:
             raise UsageError("the state holds the memory already; pass memory=None with it")
         own, source = (None, None) if state is None else state
-        states: list[State] = []
-        x = self.opened(x, lengths)
-
-        def attend(u: Tensor) -> Tensor:
-            mixed: Tensor
-            mixed, after, _ = self.attention(u, u, u, causal=True, state=own, key_lengths=lengths)
-            states.append(after)
-            return mixed
+        x, own = self.look_back(self.opened(x, lengths), own, lengths)
+        sources: list[State] = []
 
         def read(u: Tensor) -> Tensor:
             mixed: Tensor
-            mixed, after, _ = self.cross(u, memory, memory, key_lengths=memory_lengths, state=source)
-            states.append(after)
+            mixed, remembered, _ = self.cross(u, memory, memory, key_lengths=memory_lengths, state=source)
+            sources.append(remembered)
             return mixed
 
-        x = self.residual(x, self.norm_attention, attend, lengths)
         x = self.residual(x, self.norm_cross, read, lengths)
-        return cleared(self.feed_forward(x, lengths), lengths), tuple(states)
+        return cleared(self.feed_forward(x, lengths), lengths), (own, sources[0])

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from seqlab.ops.reference.gradients import slope
 from seqlab.ops.reference.recurrence import CellWeights, gru_step, loop, rnn_step
 
 Alive = Sequence[int] | None
@@ -218,15 +219,6 @@ def _plain_gru(
     weights = CellWeights(w_ih, w_hh, b_ih, b_hh)
     y, _ = loop(lambda x_t, h: gru_step(x_t, h, weights), x.transpose(0, 1), h0, lengths)
     return y.transpose(0, 1)
-
-
-def slope(phi: str, value: Tensor) -> Tensor:
-    """φ'(a) from the value φ(a)."""
-    if phi == "tanh":
-        return 1 - value.square()
-    if phi == "sigmoid":
-        return value * (1 - value)
-    return (value > 0).to(value.dtype)
 
 
 def _steps(tensor: Tensor, alive: Alive) -> Sequence[Tensor]:
