@@ -48,6 +48,12 @@ def small_text(tmp_path: Path) -> Path:
     return path
 
 
+def tiny_for(kind: str, **changes: object) -> dict[str, object]:
+    """Settings of a training of any kind that takes a moment."""
+    absent = {"depth", "dropout"} if kind == "bigram" else set()
+    return {name: value for name, value in (TINY | changes).items() if name not in absent}
+
+
 TINY = dict(width=16, depth=1, batch=4, context=8, budget="12steps", eval_every=4, threads=1)
 
 

@@ -14,11 +14,12 @@ V = 13
 KINDS: list[tuple[str, dict[str, Any]]] = [
     (kind, dict(width=16, depth=2) | (dict(context=8) if kind == "attentive-rnn" else {}))
     for kind in sorted(MODELS)
-    if kind != "transformer"
+    if kind not in ("transformer", "bigram")
 ] + [
     ("transformer", dict(width=16, depth=2, heads=2, context=8, positions=p))
     for p in ("rotary", "sinusoidal", "learned")
 ]
+KINDS.append(("bigram", dict(width=16)))
 KINDS += [
     ("transformer", dict(width=16, depth=2, heads=2, context=8, positions="sinusoidal", attention=a))
     for a in ("separable", "random_features")

@@ -10,7 +10,7 @@ from seqlab.core.registry import MODELS
 from seqlab.models import build_lm
 
 
-@pytest.mark.parametrize("kind", sorted(MODELS))
+@pytest.mark.parametrize("kind", sorted(MODELS.keys() - {"bigram"}))  # the bigram has neither dropout nor tying
 def test_dropout_acts_in_training_and_only_there(kind: str) -> None:
     lm = build_lm(kind, vocab_size=9, width=16, depth=2, dropout=0.5)
     ids = torch.arange(8)[None]
@@ -29,7 +29,7 @@ def test_dropout_acts_at_the_input_and_at_the_output_of_the_recurrence() -> None
         assert 0.4 < dropped < 0.6, place
 
 
-@pytest.mark.parametrize("kind", sorted(MODELS))
+@pytest.mark.parametrize("kind", sorted(MODELS.keys() - {"bigram"}))
 @pytest.mark.parametrize("tied", [False, True])
 def test_an_untrained_model_is_nearly_uniform(kind: str, tied: bool) -> None:
     lm = build_lm(kind, vocab_size=200, width=64, tied=tied).eval()

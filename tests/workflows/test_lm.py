@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.conftest import tiny_for
 
 import seqlab
 from seqlab.core.errors import DataError, NotFiniteError, UsageError
@@ -28,10 +29,8 @@ from seqlab.workflows.budget import count_steps, validations_on_the_way
 
 @pytest.mark.parametrize("tokenizer", sorted(TOKENIZERS))
 @pytest.mark.parametrize("model", sorted(MODELS))
-def test_every_model_with_every_tokenizer(
-    model: str, tokenizer: str, small_text: Path, tmp_path: Path, tiny: dict[str, Any]
-) -> None:
-    run = seqlab.train_lm(small_text, out=tmp_path / "run", model=model, tokenizer=tokenizer, **tiny)
+def test_every_model_with_every_tokenizer(model: str, tokenizer: str, small_text: Path, tmp_path: Path) -> None:
+    run = seqlab.train_lm(small_text, out=tmp_path / "run", model=model, tokenizer=tokenizer, **tiny_for(model))
     assert run.final is not None
     validation = run.final["validation"]
     assert 0 < validation["nats_per_token"] < math.log(run.tokenizer.vocab_size) + 1
@@ -91,14 +90,13 @@ def same_weights(a: Path, b: Path) -> bool:
 
 
 @pytest.mark.parametrize("model", sorted(MODELS))
-def test_same_settings_and_seed_give_the_same_bits(
-    model: str, small_text: Path, tmp_path: Path, tiny: dict[str, Any]
-) -> None:
+def test_same_settings_and_seed_give_the_same_bits(model: str, small_text: Path, tmp_path: Path) -> None:
+    settings = tiny_for(model, model=model, dropout=0.3)
     torch.manual_seed(1)
-    one = seqlab.train_lm(small_text, out=tmp_path / "1", model=model, dropout=0.3, **tiny)
+    one = seqlab.train_lm(small_text, out=tmp_path / "1", **settings)
     torch.manual_seed(2)
-    two = seqlab.train_lm(small_text, out=tmp_path / "2", model=model, dropout=0.3, **tiny)
-    seqlab.train_lm(small_text, out=tmp_path / "3", model=model, dropout=0.3, seed=1, **tiny)
+    two = seqlab.train_lm(small_text, out=tmp_path / "2", **settings)
+    seqlab.train_lm(small_text, out=tmp_path / "3", seed=1, **settings)
     assert same_weights(tmp_path / "1", tmp_path / "2")
     assert not same_weights(tmp_path / "1", tmp_path / "3")
     assert one.final["validation"] == two.final["validation"]  # type: ignore[index]
@@ -106,12 +104,10 @@ def test_same_settings_and_seed_give_the_same_bits(
 
 
 @pytest.mark.parametrize("model", sorted(MODELS))
-def test_evaluating_more_often_changes_no_weight(
-    model: str, small_text: Path, tmp_path: Path, tiny: dict[str, Any]
-) -> None:
+def test_evaluating_more_often_changes_no_weight(model: str, small_text: Path, tmp_path: Path) -> None:
     for every in (1, 4, 12):
-        settings = tiny | {"eval_every": every, "patience": 0}
-        seqlab.train_lm(small_text, out=tmp_path / str(every), model=model, dropout=0.3, **settings)
+        settings = tiny_for(model, model=model, dropout=0.3, eval_every=every, patience=0)
+        seqlab.train_lm(small_text, out=tmp_path / str(every), **settings)
     assert same_weights(tmp_path / "1", tmp_path / "4")
     assert same_weights(tmp_path / "1", tmp_path / "12")
 

@@ -7,6 +7,8 @@ Names are strings, so that help and settings need no torch. To add a model of yo
 """
 
 import importlib
+from collections import ChainMap
+from collections.abc import Mapping
 from typing import Any
 
 from seqlab.core.errors import UsageError, nearest
@@ -17,7 +19,11 @@ MODELS: dict[str, str] = {
     "lstm": "seqlab.models.recurrent_lm:LSTMLM",
     "attentive-rnn": "seqlab.models.recurrent_lm:AttentiveLM",
     "transformer": "seqlab.models.transformer_lm:TransformerLM",
+    "bigram": "seqlab.models.bigram:BigramLM",
 }
+# Fitted in one go, not trained step by step.
+FITTED_MODELS: dict[str, str] = {"ngram": "seqlab.models.ngram:NGramLM"}
+ALL_MODELS: Mapping[str, str] = ChainMap(MODELS, FITTED_MODELS)
 
 # Layers: ``y, state = layer(x, state, lengths)`` for the recurrent ones; see each one's docstring.
 LAYERS: dict[str, str] = {
@@ -43,7 +49,7 @@ TOKENIZERS: dict[str, str] = {
 }
 
 
-def look_up(registry: dict[str, str], kind: str, what: str) -> Any:
+def look_up(registry: Mapping[str, str], kind: str, what: str) -> Any:
     """The class registered under `kind`; `what` ("model", "tokenizer") names the registry in the error."""
     if kind not in registry:
         raise UsageError(f"unknown {what} '{kind}'{nearest(kind, registry)}")

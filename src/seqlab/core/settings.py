@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from seqlab.core.errors import UsageError, nearest
-from seqlab.core.registry import MODELS, TOKENIZERS
+from seqlab.core.registry import ALL_MODELS, FITTED_MODELS, TOKENIZERS
 from seqlab.core.units import parse_budget, parse_split
 
 
@@ -28,6 +28,7 @@ POSITIONS = ("rotary", "sinusoidal", "learned")
 ATTENTIONS = ("softmax", "separable", "random_features")
 SCORES = ("dot", "scaled", "additive")
 DECAYS = ("cosine", "linear", "constant")
+OPTIMISERS = ("adamw", "sgd")
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,17 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class TokenizerSettings:
-    kind: str = setting("bpe", "byte, char, word or bpe", flag="tokenizer", choices=TOKENIZERS)
+    kind: str | None = setting(
+        None, "byte, char, word or bpe (default: bpe; word for bigram)", flag="tokenizer", choices=TOKENIZERS
+    )
     vocab_size: int | None = setting(None, "tokens to learn for bpe and word (chosen by the size of the text)")
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    kind: str = setting("lstm", "rnn, gru, lstm, attentive-rnn or transformer", flag="model", choices=MODELS)
+    kind: str = setting(
+        "lstm", "rnn, gru, lstm, attentive-rnn, transformer, bigram or ngram", flag="model", choices=ALL_MODELS
+    )
     size: str | None = setting(None, "small, medium or large (chosen by the budget)", choices=SIZES)
     width: int | None = setting(None, "hidden width")
     depth: int | None = setting(None, "layers")
@@ -53,6 +58,10 @@ class ModelSettings:
     attention: str | None = setting(None, "softmax, separable or random_features (transformer)", choices=ATTENTIONS)
     positions: str | None = setting(None, "rotary, sinusoidal or learned (transformer)", choices=POSITIONS)
     score: str | None = setting(None, "dot, scaled or additive (attentive-rnn)", choices=SCORES)
+    order: int | None = setting(None, "tokens in an n-gram, 1 to 8 (ngram; chosen by the tokenizer)")
+    vectors: str | None = setting(None, "word vectors to start from: glove-6b-50d or a GloVe/word2vec file (bigram)")
+    vector_width: int | None = setting(None, "width of the word vectors (bigram; that of --vectors)")
+    train_vectors: bool | None = setting(None, "train the word vectors too (bigram)")
     tied: bool | None = setting(None, "share the embedding with the output layer")
     dropout: float | None = setting(None, "dropout probability")
 
@@ -62,6 +71,8 @@ class TrainingSettings:
     budget: str = setting("60s", "how long to train: 60s, 5m, 1h, 2000steps, 5Mtokens or 3epochs")
     batch: int | None = setting(None, "sequences per step")
     context: int | None = setting(None, "tokens per sequence; the span of attention and of backpropagation")
+    full_gradient: bool | None = setting(None, "exact gradient from the pair counts (bigram; up to 5,000 tokens)")
+    optimiser: str = setting("adamw", "adamw or sgd (plain gradient descent)", choices=OPTIMISERS)
     accumulate: int = setting(1, "cut each batch into this many pieces to save memory (the same step but for dropout)")
     learning_rate: float | None = setting(None, "peak learning rate")
     warmup: float = setting(0.05, "share of the steps over which the learning rate rises")
@@ -97,7 +108,13 @@ _RECURRENT: Preset = dict(depth=1, batch=32, context=32, weight_decay=0.1)
 _LONG: Preset = dict(batch=16, context=64, weight_decay=0.3)
 _ATTENTIVE: Preset = dict(depth=1, batch=32, context=32, weight_decay=0.1, score="scaled")
 _ATTENTION: Preset = dict(batch=16, attention="softmax", positions="rotary", weight_decay=0.1)
+_BIGRAM: Preset = dict(vector_width=50, train_vectors=True, batch=64, context=16, learning_rate=3e-2, weight_decay=0.0)
 PRESETS: dict[str, dict[str, Preset]] = {
+    "bigram": {
+        "small": dict(width=50) | _BIGRAM,
+        "medium": dict(width=100) | _BIGRAM,
+        "large": dict(width=200) | _BIGRAM,
+    },
     "rnn": {
         "small": dict(width=256, learning_rate=2e-3, dropout=0.0) | _RECURRENT,
         "medium": dict(width=384, learning_rate=1.5e-3, dropout=0.1) | _RECURRENT,
@@ -128,6 +145,8 @@ PRESETS: dict[str, dict[str, Preset]] = {
 OWN_MODEL_PRESETS: dict[str, Preset] = PRESETS["gru"]
 
 COMMON_PRESET: Preset = dict(tied=False, carry=True)
+TOKENIZER_PRESETS: dict[str, Preset] = {"bigram": dict(kind="word", vocab_size=4_000)}
+NGRAM_ORDERS = {"char": 7, "byte": 7, "bpe": 4, "word": 3}  # docs/log.md
 
 
 def size_for_budget(budget: str) -> str:
@@ -142,9 +161,24 @@ def fit_lm_settings(settings: LMSettings) -> LMSettings:
     """Fill every None that a preset decides; what a person said stays."""
     check_lm_settings(settings)
     model, training = settings.model, settings.training
-    size = model.size or size_for_budget(training.budget)
-    preset = COMMON_PRESET | PRESETS.get(model.kind, OWN_MODEL_PRESETS)[size] | {"size": size}
-    return dataclasses.replace(settings, model=_fill(model, preset), training=_fill(training, preset))
+    tokenizer = _fit_tokenizer(settings)
+    if model.kind in FITTED_MODELS:
+        preset: Preset = {"order": NGRAM_ORDERS.get(fitted(tokenizer.kind), 5)}
+    else:
+        size = model.size or size_for_budget(training.budget)
+        preset = COMMON_PRESET | PRESETS.get(model.kind, OWN_MODEL_PRESETS)[size] | {"size": size}
+    return dataclasses.replace(
+        settings, tokenizer=tokenizer, model=_fill(model, preset), training=_fill(training, preset)
+    )
+
+
+def _fit_tokenizer(settings: LMSettings) -> TokenizerSettings:
+    said = settings.tokenizer
+    preset = TOKENIZER_PRESETS.get(settings.model.kind, {"kind": "bpe"})
+    if said.kind not in (None, preset["kind"]):
+        return said
+    filled: TokenizerSettings = _fill(said, preset)
+    return filled
 
 
 def fitted(value: Value | None) -> Value:
@@ -158,6 +192,7 @@ def _fill(group: Any, preset: Preset) -> Any:
     return dataclasses.replace(group, **{name: preset[name] for name in missing & preset.keys()})
 
 
+FULL_GRADIENT_VOCABULARY = 5_000  # up to here a step on all pairs is cheap enough to be the better choice
 BYTES_PER_BPE_TOKEN = 900  # of training text for each token of the vocabulary (docs/log.md)
 BPE_VOCABULARY = (320, 4096)
 WORD_VOCABULARY = 10_000
@@ -173,7 +208,10 @@ def default_vocab_size(kind: str, train_bytes: int) -> int | None:
 
 # --------------------------------------------------------------------------- checks
 
-AT_LEAST_ONE = ("vocab_size", "width", "depth", "heads", "batch", "context", "accumulate", "eval_every")
+AT_LEAST_ONE = (
+    *("vocab_size", "width", "depth", "heads", "order", "vector_width"),
+    *("batch", "context", "accumulate", "eval_every"),
+)
 LARGEST = 1_000_000  # of any of them
 MOST_THREADS = 1024
 POSITIVE = ("learning_rate", "clip")

@@ -38,6 +38,23 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class PairCounts:
+    """Pairs of neighbouring tokens with how often each was seen: all that a bigram model learns from."""
+
+    contexts: Tensor  # (R) the different first ids
+    rows: Tensor  # (P) the place of each pair's first id among the contexts, ascending
+    columns: Tensor  # (P) its second id
+    counts: Tensor  # (P)
+    tokens: int  # their sum
+
+    fresh = True
+
+    @property
+    def inputs(self) -> Tensor:
+        return self.contexts[None]
+
+
+@dataclass(frozen=True)
 class Encoding:
     """Token ids with the byte spans [start, end) that they cover; the spans partition the text."""
 

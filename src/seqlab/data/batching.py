@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from seqlab.core.errors import DataError
 from seqlab.core.seeding import numpy_generator
-from seqlab.core.types import Batch
+from seqlab.core.types import Batch, PairCounts
 
 BEGIN_EVERY = 8  # one window in so many starts with the begin id, so that the model learns how texts begin
 
@@ -98,3 +98,53 @@ class WindowBatches(Batches):
         first_targets = offset + order[k * self.batch : (k + 1) * self.batch] * self.context
         every_eighth = np.arange(self.batch) % BEGIN_EVERY == 0
         return self._at(first_targets, every_eighth | (first_targets == 0), fresh=True)
+
+
+class PairBatches:
+    """Pairs of neighbouring tokens, counted; the begin id stands before the first token.
+
+    Without a size, every step sees all pairs: the exact gradient. With one, so many pairs are drawn in
+    random order, each once an epoch (a last batch that is not full is left out).
+    """
+
+    def __init__(self, ids: NDArray[Any], begin_id: int, vocab_size: int, size: int | None, seed: int) -> None:
+        if not len(ids):
+            raise DataError("the training text has no tokens to learn from")
+        first = np.concatenate([[begin_id], ids[:-1]]).astype(np.int64)
+        self._pairs = first * vocab_size + ids.astype(np.int64)
+        self._vocab_size, self._seed = vocab_size, seed
+        self.context = 1
+        self.batch = len(ids) if size is None else min(size, len(ids))
+        self._all = count_pairs(self._pairs, vocab_size) if size is None else None
+        self._order = lru_cache(maxsize=1)(self._shuffled)
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self._pairs) // self.batch
+
+    def __call__(self, step: int) -> PairCounts:
+        if self._all is not None:
+            return self._all
+        epoch, k = divmod(step, self.steps_per_epoch)
+        drawn = self._order(epoch)[k * self.batch : (k + 1) * self.batch]
+        return count_pairs(self._pairs[drawn], self._vocab_size)
+
+    def _shuffled(self, epoch: int) -> NDArray[np.int64]:
+        return numpy_generator(self._seed, "order", epoch).permutation(len(self._pairs))
+
+
+def count_pairs(pairs: NDArray[np.int64], vocab_size: int) -> PairCounts:
+    """Count pairs given as first · V + second."""
+    keys, counts = np.unique(pairs, return_counts=True)
+    contexts, rows = np.unique(keys // vocab_size, return_inverse=True)
+    return PairCounts(
+        contexts=torch.from_numpy(contexts),
+        rows=torch.from_numpy(rows),
+        columns=torch.from_numpy(keys % vocab_size),
+        counts=torch.from_numpy(counts),
+        tokens=len(pairs),
+    )

@@ -28,8 +28,14 @@ class ContextPolicy:
 
     segment: int  # tokens scored in one go
     warmup: int  # tokens read before them, at least one
+    complete: bool = False  # the model looks no further back than the warm-up reaches
 
     def __str__(self) -> str:
+        if self.complete:
+            return (
+                f"each token after the {self.warmup} before it, which is all that the model looks at; "
+                "the first token of the text follows the begin id"
+            )
         return (
             f"segments of {self.segment} tokens, each read after the {self.warmup} tokens before it; "
             "the first token of the text follows the begin id"
@@ -37,7 +43,13 @@ class ContextPolicy:
 
 
 def policy_for(model: Any) -> ContextPolicy:
-    """A window of the model's own context, half of it warm-up; without one, 1,024 tokens after 256."""
+    """A window of the model's own context, half of it warm-up; without one, 1,024 tokens after 256.
+
+    A model that says how many tokens it looks back on is given exactly those.
+    """
+    looks_back = getattr(model, "looks_back", None)
+    if looks_back is not None:
+        return ContextPolicy(segment=1024, warmup=max(1, looks_back), complete=True)
     context = getattr(model, "context", None)
     if context is None:
         return ContextPolicy(segment=1024, warmup=256)
@@ -67,6 +79,9 @@ def nats_of_ids(
     progress: Callable[[float], None] | None = None,
 ) -> NDArray[np.float64]:
     """nats of the tokens in the segments (all of them by default), in the order of the text."""
+    if hasattr(model, "nats_of") and starts is None:
+        found: NDArray[np.float64] = model.nats_of(ids)
+        return found
     was_training = model.training
     model.eval()
     try:

@@ -7,11 +7,15 @@ from typing import Any
 import torch
 
 from seqlab.core.errors import UsageError, nearest
-from seqlab.core.registry import MODELS, look_up
+from seqlab.core.registry import ALL_MODELS, MODELS, look_up
 from seqlab.core.seeding import derived_seed
 from seqlab.core.settings import LMSettings, ModelSettings, check_range, fit_lm_settings
 
-MODEL_SIZES = ("width", "depth", "heads", "attention", "positions", "score", "tied", "dropout")
+MODEL_SIZES = (
+    *("width", "depth", "heads", "attention", "positions", "score", "tied", "dropout"),
+    *("order", "vectors", "vector_width", "train_vectors"),
+)
+NOT_IN_CONSTRUCTORS = {"vectors": "vector_width"}  # a setting of models that have the other one
 
 
 def build_lm(kind: str, vocab_size: int, *, seed: int = 0, **sizes: Any) -> Any:
@@ -43,11 +47,13 @@ def refuse_unknown_sizes(kind: str, names: Iterable[str]) -> None:
 
 
 def _known_sizes(kind: str) -> set[str]:
-    return set(inspect.signature(look_up(MODELS, kind, "model")).parameters) - {"vocab_size"}
+    known = set(inspect.signature(look_up(ALL_MODELS, kind, "model")).parameters) - {"vocab_size"}
+    return known | {name for name, other in NOT_IN_CONSTRUCTORS.items() if other in known}
 
 
 def _sizes(settings: LMSettings) -> dict[str, Any]:
     """What fitted settings say of a model's sizes, as far as its constructor takes them."""
     said = {name: getattr(settings.model, name) for name in MODEL_SIZES} | {"context": settings.training.context}
     known = _known_sizes(settings.model.kind)
+    known -= NOT_IN_CONSTRUCTORS.keys()
     return {name: value for name, value in said.items() if value is not None and name in known}

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from seqlab.core.errors import NotFiniteError
 from seqlab.core.state import State, detach, split_state
-from seqlab.core.types import Batch
+from seqlab.core.types import Batch, PairCounts
 from seqlab.training.finite import first_gradient_not_finite, first_layer_not_finite
 from seqlab.training.optim import set_learning_rate
 from seqlab.training.schedules import Schedule
@@ -83,7 +83,7 @@ class Callbacks(Protocol):
 def train(
     model: nn.Module,
     optimiser: torch.optim.Optimizer,
-    batches: Callable[[int], Batch],
+    batches: Callable[[int], Batch | PairCounts],
     plan: Plan,
     position: Position,
     callbacks: Callbacks,
@@ -113,13 +113,43 @@ def train(
 def training_step(
     model: nn.Module,
     optimiser: torch.optim.Optimizer,
-    batch: Batch,
+    batch: Batch | PairCounts,
     plan: Plan,
     position: Position,
     rate: float,
 ) -> None:
-    """One step on one batch, cut into `accumulate` pieces whose gradients add up to that of the whole."""
+    """One step on one batch."""
     state = None if batch.fresh or not plan.carry else position.carried
+    if isinstance(batch, PairCounts):
+        total = _gradient_of_pairs(model, batch, position, rate)
+    else:
+        total = _gradient_of_text(model, batch, state, plan, position, rate)
+    norm = nn.utils.clip_grad_norm_(model.parameters(), plan.clip).item()
+    if not math.isfinite(norm):
+        _stop_not_finite(model, batch.inputs, state, position, rate, "gradient norm", norm)
+    set_learning_rate(optimiser, rate)
+    optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
+    position.step += 1
+    position.tokens += batch.tokens
+    position.nats += total
+    position.counted += batch.tokens
+    position.gradient_norm = norm
+
+
+def _gradient_of_pairs(model: Any, batch: PairCounts, position: Position, rate: float) -> float:
+    nats = model.nats_of_pairs(batch)
+    torch.autograd.backward(nats / batch.tokens)
+    total: float = nats.item()
+    if not math.isfinite(total):
+        _stop_not_finite(model, batch.inputs, None, position, rate, "loss", total)
+    return total
+
+
+def _gradient_of_text(
+    model: nn.Module, batch: Batch, state: State, plan: Plan, position: Position, rate: float
+) -> float:
+    """The batch is cut into `accumulate` pieces whose gradients add up to that of the whole."""
     pieces = min(plan.accumulate, len(batch.inputs))
     total, states = 0.0, []
     groups = zip(batch.inputs.chunk(pieces), batch.targets.chunk(pieces), _split(state, pieces, batch), strict=True)
@@ -132,18 +162,8 @@ def training_step(
             states.append(detach(new_state))
         if not math.isfinite(total):
             _stop_not_finite(model, inputs, piece_state, position, rate, "loss", total)
-    norm = nn.utils.clip_grad_norm_(model.parameters(), plan.clip).item()
-    if not math.isfinite(norm):
-        _stop_not_finite(model, batch.inputs, state, position, rate, "gradient norm", norm)
-    set_learning_rate(optimiser, rate)
-    optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
     position.carried = _join(states) if plan.carry else None
-    position.step += 1
-    position.tokens += batch.tokens
-    position.nats += total
-    position.counted += batch.tokens
-    position.gradient_norm = norm
+    return total
 
 
 def sum_of_nats(logits: Tensor, targets: Tensor) -> Tensor:

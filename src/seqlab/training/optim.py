@@ -1,4 +1,4 @@
-"""The optimiser: AdamW with decoupled weight decay on matrices only."""
+"""The optimisers: AdamW with decoupled weight decay on matrices only, and plain SGD."""
 
 import torch
 from torch import nn
@@ -10,15 +10,24 @@ def decayed(name: str, parameter: nn.Parameter) -> bool:
 
 
 def build_optimiser(
-    model: nn.Module, learning_rate: float, weight_decay: float, betas: tuple[float, float] = (0.9, 0.99)
-) -> torch.optim.AdamW:
-    """AdamW on torch's fused kernel; θ ← θ(1 − ηλ) for the matrices, then the adaptive step for all."""
-    named = list(model.named_parameters())
+    model: nn.Module,
+    learning_rate: float,
+    weight_decay: float,
+    betas: tuple[float, float] = (0.9, 0.99),
+    *,
+    kind: str = "adamw",
+) -> torch.optim.Optimizer:
+    """θ ← θ(1 − ηλ) for the matrices, then for all the adaptive step (torch's fused AdamW) or θ − η∇ (sgd)."""
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     groups = [
         {"params": [p for n, p in named if decayed(n, p)], "weight_decay": weight_decay},
         {"params": [p for n, p in named if not decayed(n, p)], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=learning_rate, betas=betas, fused=True)
+    groups = [g for g in groups if g["params"]]
+    if kind == "sgd":
+        # torch's SGD adds λθ to the gradient: without momentum that is the same as shrinking by 1 − ηλ.
+        return torch.optim.SGD(groups, lr=learning_rate)
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=True)
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, learning_rate: float) -> None:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
-import seqlab
 from seqlab.core.reporting import Reporter
 from seqlab.core.seeding import seed_dropout
-from seqlab.core.settings import LMSettings, fitted
+from seqlab.core.settings import FULL_GRADIENT_VOCABULARY, LMSettings, fitted
 from seqlab.core.units import human_count, parse_budget
-from seqlab.data.batching import StreamBatches, WindowBatches
+from seqlab.data.batching import PairBatches, StreamBatches, WindowBatches
 from seqlab.evaluation.surprisal import policy_for
 from seqlab.models.build import build_lm_from_settings
 from seqlab.training.checkpoint import (
@@ -35,8 +32,9 @@ from seqlab.training.interruption import catch_interruption
 from seqlab.training.loop import Plan, Position, train
 from seqlab.training.optim import build_optimiser
 from seqlab.workflows.budget import StepCount, count_steps, make_plan, measure_step, validations_on_the_way
-from seqlab.workflows.measure import quick_validation, score_part
+from seqlab.workflows.measure import quick_validation, score_parts
 from seqlab.workflows.prepared import Prepared
+from seqlab.workflows.record import facts_of
 from seqlab.workflows.report import write_report
 from seqlab.workflows.run import Run, load
 from seqlab.workflows.run_folder import Line, RunFolder
@@ -44,6 +42,9 @@ from seqlab.workflows.run_folder import Line, RunFolder
 MUCH_SHARED = 0.05  # of the held-out text: from here on the figures flatter
 FEW_STEPS = 20
 SAVE_SECONDS = 30.0  # a crash costs at most this much work
+
+
+Batches = StreamBatches | WindowBatches | PairBatches
 
 
 @dataclass
@@ -56,7 +57,7 @@ class Job:
     prepared: Prepared
     model: Any
     optimiser: torch.optim.Optimizer
-    batches: StreamBatches | WindowBatches
+    batches: Batches
     plan: Plan
     position: Position
     reporter: Reporter
@@ -83,7 +84,7 @@ class Job:
         batches, carry = _batches(settings, prepared, model)
         settings, count = _fit_steps(settings, model, batches, carry, prepared)
         plan = make_plan(settings.training, count.steps, carry=carry)
-        record = _record(settings, prepared, model, batches, count, flags, parent)
+        record = _record(prepared, model, batches, count, flags, parent)
         optimiser = _optimiser(model, settings)
         return cls(folder, settings, record, prepared, model, optimiser, batches, plan, Position(), reporter)
 
@@ -148,8 +149,9 @@ class Job:
         overlap = self.prepared.overlap
         (self.reporter.warn if overlap.fraction > MUCH_SHARED else note)(overlap.sentence())
         model = self.settings.model
+        depth = f", depth {model.depth}" if model.depth else ""
         note(
-            f"{model.kind} {model.size}: width {model.width}, depth {model.depth}, "
+            f"{model.kind} {model.size}: width {model.width}{depth}, "
             f"{human_count(self.record['parameters'])} parameters; {self.plan.steps:,} steps of "
             f"{self.batches.tokens_per_step:,} tokens; {self.record['threads']} threads, "
             f"seed {self.settings.training.seed}"
@@ -170,14 +172,7 @@ class Job:
         line: Line = {"final": True, "step": self.position.step, "outcome": self.outcome}
         line |= {"best_step": best["step"], "tokens": self.position.tokens, "seconds": self.position.seconds}
         line["context"] = str(policy_for(self.model))
-        for name in ("validation", "test"):
-            part = self.prepared.parts[name]
-            line[name] = (
-                score_part(self.model, part, self.prepared.tokenizer, self.reporter).as_json()
-                if part.facts.tokens
-                else None
-            )
-        self.folder.append_metrics(line)
+        self.folder.append_metrics(line | score_parts(self.model, self.prepared, self.reporter))
         write_report(self.result, self.prepared.overlap, self.prepared.text)
 
     @property
@@ -231,17 +226,23 @@ class Job:
         self._last_save = time.perf_counter()
 
 
-def _batches(settings: LMSettings, prepared: Prepared, model: Any) -> tuple[StreamBatches | WindowBatches, bool]:
+def _batches(settings: LMSettings, prepared: Prepared, model: Any) -> tuple[Batches, bool]:
     carry = bool(settings.training.carry) and getattr(model, "carries_state", False)
     training = settings.training
-    make = StreamBatches if carry else WindowBatches
     ids, begin_id = prepared.parts["train"].ids, prepared.tokenizer.begin_id
+    if getattr(model, "learns_from_pairs", False):
+        few = model.vocab_size <= FULL_GRADIENT_VOCABULARY
+        full = few if training.full_gradient is None else training.full_gradient
+        size = None if full else fitted(training.batch) * fitted(training.context)
+        return PairBatches(ids, begin_id, model.vocab_size, size, training.seed), False
+    make = StreamBatches if carry else WindowBatches
     return make(ids, begin_id, fitted(training.batch), fitted(training.context), training.seed), carry
 
 
 def _optimiser(model: Any, settings: LMSettings) -> torch.optim.Optimizer:
     training = settings.training
-    return build_optimiser(model, fitted(training.learning_rate), fitted(training.weight_decay))
+    rate, decay = fitted(training.learning_rate), fitted(training.weight_decay)
+    return build_optimiser(model, rate, decay, kind=training.optimiser)
 
 
 def _fit_steps(
@@ -264,7 +265,6 @@ def _fit_steps(
 
 
 def _record(
-    settings: LMSettings,
     prepared: Prepared,
     model: Any,
     batches: Any,
@@ -272,36 +272,13 @@ def _record(
     flags: dict[str, Any],
     parent: Run | None,
 ) -> dict[str, Any]:
-    text = prepared.text
-    record = {
-        "asked": {k: v for k, v in flags.items() if v is not None},
-        "steps": count.steps,
-        "threads": torch.get_num_threads(),
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "batch": batches.batch,
-        "vocab_size": prepared.tokenizer.vocab_size,
-        "text_name": text.name,
-        "text_bytes": text.bytes,
-        "text_sha256": text.sha256,
-        "licence": text.licence,
-        "tokenizer_sha256": prepared.tokenizer.sha256,
-        "versions": versions(),
-    }
+    record = facts_of(prepared, sum(p.numel() for p in model.parameters()), flags)
+    record |= {"steps": count.steps, "batch": batches.batch}
     if count.seconds_per_step is not None:
         record |= {"seconds_per_step": count.seconds_per_step, "seconds_per_validation": count.seconds_per_validation}
     if parent is not None:
         record["from"] = {"run": str(parent.folder.resolve()), "step": parent.step}
     return record
-
-
-def versions() -> dict[str, str]:
-    return {
-        "seqlab": seqlab.__version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "machine": f"{platform.system()} {platform.machine()}",
-    }
 
 
 def _load_checkpoint(folder: RunFolder, model: Any, optimiser: torch.optim.Optimizer) -> Position:

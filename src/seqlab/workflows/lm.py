@@ -12,7 +12,7 @@ import torch
 
 from seqlab.core.errors import UsageError
 from seqlab.core.files import make_folder
-from seqlab.core.registry import MODELS, look_up
+from seqlab.core.registry import FITTED_MODELS, MODELS, look_up
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings import (
     LMSettings,
@@ -30,6 +30,7 @@ from seqlab.data.sources import Text, open_text
 from seqlab.data.tokenizers import load_tokenizer
 from seqlab.models.build import MODEL_SIZES, refuse_unknown_sizes
 from seqlab.workflows.corpora import downloading
+from seqlab.workflows.fit import fit_run, refuse_training_settings
 from seqlab.workflows.job import Job
 from seqlab.workflows.prepared import Prepared
 from seqlab.workflows.report import write_report
@@ -59,8 +60,8 @@ def train_lm(
         flags["text"] = str(text)
     with deterministic(threads, resume=resume, out=out), contextlib.ExitStack() as held:
         job = (_resumed if resume else _started)(out, flags, from_run, config, reporter, held)
-        if job is None:
-            return load(out or "")
+        if isinstance(job, Path):
+            return load(job)
         job.run()
         return job.result
 
@@ -101,12 +102,15 @@ def _started(
     config: Any,
     reporter: Reporter,
     held: contextlib.ExitStack,
-) -> Job:
+) -> Job | Path:
+    """The job to run, or the folder of a run that was fitted at once."""
     if config and from_run:
         raise UsageError("--config and --from both say what the model is; give one of them")
     base = from_table(read_toml(Path(config)), str(config)) if config else LMSettings()
     parent = load(from_run) if from_run else None
     if parent is not None:
+        if parent.settings.model.kind in FITTED_MODELS:
+            raise UsageError(f"--from {parent.folder}: an n-gram is fitted by counting and cannot be trained further")
         _refuse_other_model(flags, parent)
         base = _settings_like(parent)
     settings = fit_lm_settings(with_flags(base, flags))
@@ -118,14 +122,23 @@ def _started(
         text = open_text(settings.data.text, settings.data.encoding, progress=progress)
     settings = _with_place(settings)
     prepared = Prepared.of(text, settings, parent.tokenizer if parent else None, reporter)
+    if settings.model.kind in FITTED_MODELS:
+        _claim(folder, held)
+        fit_run(folder, settings, prepared, flags, reporter)
+        return folder.path
     job = Job.begin(folder, settings, prepared, parent, flags, reporter)
+    _claim(folder, held)
+    job.open_folder()
+    return job
+
+
+def _claim(folder: RunFolder, held: contextlib.ExitStack) -> None:
+    """Take the folder for this process alone and mark it as begun."""
     make_folder(folder.path)
     held.enter_context(folder.locked())
     if not folder.is_free():  # another process was faster
         raise UsageError(f"{folder.path} exists already; choose another --out")
     folder.begin()
-    job.open_folder()
-    return job
 
 
 def _settings_like(parent: Run) -> LMSettings:
@@ -137,6 +150,9 @@ def _settings_like(parent: Run) -> LMSettings:
 def _refuse_what_does_not_apply(flags: dict[str, Any], settings: LMSettings) -> None:
     kind = settings.model.kind
     refuse_unknown_sizes(kind, flags.keys() & set(MODEL_SIZES))
+    if kind in FITTED_MODELS:
+        refuse_training_settings(flags, settings)
+        return
     if flags.get("carry") and not getattr(look_up(MODELS, kind, "model"), "carries_state", False):
         raise UsageError(f"--carry is not a choice for model '{kind}', which carries no state; leave it out")
 
@@ -184,8 +200,8 @@ def _resumed(
     config: Any,
     reporter: Reporter,
     held: contextlib.ExitStack,
-) -> Job | None:
-    """The job to go on with, or None if the run has finished."""
+) -> Job | Path:
+    """The job to go on with, or the folder of a run that has finished."""
     if out is None:
         raise UsageError("--resume needs the run's folder: --out runs/…")
     folder = RunFolder(out)
@@ -197,6 +213,9 @@ def _resumed(
     if config or from_run:
         raise UsageError("--resume reads its settings from the folder; leave out --config and --from")
     _refuse_conflicts(flags, settings, folder)
+    if settings.model.kind in FITTED_MODELS:
+        reporter.note(f"{folder.path} was fitted in one go: there is nothing to resume")
+        return folder.path
     text = _same_text(flags.get("text"), settings, record)
     longer = _longer_budget(flags.get("budget"), settings)
     prepared = Prepared.of(text, settings, load_tokenizer(folder.tokenizer_file), reporter)
@@ -204,7 +223,7 @@ def _resumed(
         if not folder.report_file.exists():  # killed between the last figure and the report
             write_report(load(folder.path), prepared.overlap, text)
         reporter.note(f"{folder.path} has finished; a longer --budget would go on")
-        return None
+        return folder.path
     return Job.resume(folder, settings, record, prepared, longer, reporter)
 
 

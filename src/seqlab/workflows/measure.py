@@ -10,6 +10,7 @@ from seqlab.data.prepare import Part
 from seqlab.data.tokenizers import Tokenizer
 from seqlab.evaluation.perplexity import Figures
 from seqlab.evaluation.surprisal import nats_of_ids, policy_for, segment_starts
+from seqlab.workflows.prepared import Prepared
 
 QUICK_TOKENS = 12_288  # of the validation text, scored on the way; the whole of it is scored at the end
 
@@ -29,3 +30,11 @@ def score_part(model: Any, part: Part, tokenizer: Tokenizer, reporter: Reporter 
     facts = part.facts
     total = float(nats.sum()) + SPELLING_NATS_PER_BYTE * facts.unknown_bytes
     return Figures(total, facts.tokens, facts.characters, facts.bytes, facts.words, facts.unknown)
+
+
+def score_parts(model: Any, prepared: Prepared, reporter: Reporter) -> dict[str, Any]:
+    """The figures of the validation text and, once, of the test text; None for a part that is empty."""
+    return {
+        name: score_part(model, part, prepared.tokenizer, reporter).as_json() if part.facts.tokens else None
+        for name, part in ((name, prepared.parts[name]) for name in ("validation", "test"))
+    }

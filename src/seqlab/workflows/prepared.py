@@ -12,7 +12,7 @@ from seqlab.core.errors import DataError, UsageError
 from seqlab.core.files import canonical_json, make_folder, sha256_of, write_bytes
 from seqlab.core.registry import TOKENIZERS, look_up
 from seqlab.core.reporting import Reporter
-from seqlab.core.settings import LMSettings, TokenizerSettings, default_vocab_size
+from seqlab.core.settings import LMSettings, TokenizerSettings, default_vocab_size, fitted
 from seqlab.core.units import parse_split
 from seqlab.data.cache import cache_folder
 from seqlab.data.overlap import Overlap, shared_passages
@@ -50,10 +50,11 @@ def _fitted_tokenizer(
     text: Text, bounds: tuple[int, int], settings: TokenizerSettings, reporter: Reporter
 ) -> Tokenizer:
     size = bounds[1] - bounds[0]
-    tokenizer_type = look_up(TOKENIZERS, settings.kind, "tokenizer")
+    kind = fitted(settings.kind)
+    tokenizer_type = look_up(TOKENIZERS, kind, "tokenizer")
     if settings.vocab_size is not None and tokenizer_type.least_vocab_size is None:
-        raise UsageError(f"--vocab-size is not a choice for the tokenizer '{settings.kind}'; leave it out")
-    wanted = settings.vocab_size or default_vocab_size(settings.kind, size)
+        raise UsageError(f"--vocab-size is not a choice for the tokenizer '{kind}'; leave it out")
+    wanted = settings.vocab_size or default_vocab_size(kind, size)
     with reporter.task("learning the tokenizer", size):
         advance = _adding_up(reporter)
 
@@ -62,8 +63,13 @@ def _fitted_tokenizer(
                 yield piece
                 advance(len(piece))
 
-        fitted: Tokenizer = tokenizer_type.fit(watched(), wanted)
-        return fitted
+        learnt: Tokenizer = tokenizer_type.fit(watched(), wanted)
+    if settings.vocab_size is not None and learnt.vocab_size < settings.vocab_size:
+        reporter.note(
+            f"--vocab-size {settings.vocab_size:,} is more than the training text has: "
+            f"the vocabulary holds {learnt.vocab_size:,} tokens"
+        )
+    return learnt
 
 
 def _adding_up(reporter: Reporter) -> Callable[[int], None]:

@@ -38,9 +38,10 @@ def write_report(run: Run, overlap: Overlap, text: Text) -> None:
     lines = run.files.read_metrics()
     final = lines[-1]
     title = f"{run.settings.model.kind} on {text.name}"
-    picture = loss_curve(lines[:-1], title)
+    picture = loss_curve(lines[:-1], title) if len(lines) > 1 else None
     samples = [(name, _sample(run, **how)) for name, how in SAMPLES]
-    write_bytes(run.files.loss_plot, picture)
+    if picture is not None:
+        write_bytes(run.files.loss_plot, picture)
     write_text(run.files.samples_file, "\n\n".join(f"== {name} ==\n{sample}" for name, sample in samples) + "\n")
     page = _page(run, final, title, picture, samples, overlap)
     write_text(run.files.report_file, page)
@@ -59,7 +60,9 @@ def figure_rows(final: Line) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _page(run: Run, final: Line, title: str, picture: bytes, samples: list[tuple[str, str]], overlap: Overlap) -> str:
+def _page(
+    run: Run, final: Line, title: str, picture: bytes | None, samples: list[tuple[str, str]], overlap: Overlap
+) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(loader=PackageLoader("seqlab.workflows", "."), autoescape=True, undefined=StrictUndefined)
@@ -67,7 +70,7 @@ def _page(run: Run, final: Line, title: str, picture: bytes, samples: list[tuple
     return environment.get_template("report.html.j2").render(
         title=title,
         headline=_headline(run, final),
-        picture=base64.b64encode(picture).decode(),
+        picture=None if picture is None else base64.b64encode(picture).decode(),
         parts=[name for name in ("validation", "test") if final.get(name)],
         rows=figure_rows(final),
         context=final["context"],
@@ -88,9 +91,13 @@ def _headline(run: Run, final: Line) -> list[tuple[str, str]]:
             f"{score['perplexity_per_token']:.2f}",
             f"perplexity per {run.settings.tokenizer.kind} token on validation text",
         ),
-        (human_count(run.record["parameters"]), "parameters"),
-        (human_seconds(final["seconds"]), f"training, {final['step']:,} steps ({final['outcome']})"),
+        (human_count(run.record["parameters"]), "n-grams counted" if not final["step"] else "parameters"),
+        (human_seconds(final["seconds"]), _how_long(final)),
     ]
+
+
+def _how_long(final: Line) -> str:
+    return f"training, {final['step']:,} steps ({final['outcome']})" if final["step"] else "counting"
 
 
 def _flat(record: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from seqlab.core.errors import UsageError
+from seqlab.core.registry import FITTED_MODELS, look_up
 from seqlab.core.seeding import torch_generator
-from seqlab.core.settings import LMSettings
+from seqlab.core.settings import LMSettings, fitted
 from seqlab.core.types import Surprisals
 from seqlab.data.tokenizers import Tokenizer, load_tokenizer
 from seqlab.evaluation.surprisal import Scorer
@@ -107,7 +108,11 @@ def load(folder: str | Path) -> Run:
     tokenizer = load_tokenizer(files.tokenizer_file)
     if not files.model_file.exists():
         raise UsageError(f"{folder} has no trained weights yet; go on with 'seqlab lm train --out {folder} --resume'")
-    model = build_lm_from_settings(settings, tokenizer.vocab_size)
     weights, best = load_tensors(files.model_file)
-    load_weights(model, weights, str(files.model_file))
+    if settings.model.kind in FITTED_MODELS:
+        made = look_up(FITTED_MODELS, settings.model.kind, "model").from_tensors
+        model = made(tokenizer.vocab_size, fitted(settings.model.order), weights, str(files.model_file))
+    else:
+        model = build_lm_from_settings(settings, tokenizer.vocab_size)
+        load_weights(model, weights, str(files.model_file))
     return Run(files, settings, record, tokenizer, model.eval(), best["step"])

@@ -1,0 +1,273 @@
+"""n-grams with interpolated modified Kneser–Ney smoothing: fitted by counting, not trained.
+
+    p_k(w | c) = max(a(c w) − D_k(a), 0) / Σ_v a(c v)  +  γ_k(c) · p_{k−1}(w | shorter c)
+    γ_k(c)     = [D_k(1) N_1(c) + D_k(2) N_2(c) + D_k(3) N_3+(c)] / Σ_v a(c v)
+    p_0(w)     = 1 / V
+
+The adjusted count a is the plain count at the highest order and for what follows the beginning of the
+text; below, it is the number of different tokens that stand before the n-gram. N_i(c) counts the
+continuations of c with a = i. A context that was never followed by anything leaves p_{k−1} as it is.
+
+Discounts (Chen and Goodman), from the counts of counts n_i of each order, with Y = n_1 / (n_1 + 2 n_2):
+
+    D(1) = 1 − 2Y n_2/n_1,   D(2) = 2 − 3Y n_3/n_2,   D(3+) = 3 − 4Y n_4/n_3
+
+Where one of n_1 … n_4 is zero, or a discount falls outside 0 … i, that order takes 0.5, 1, 1.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from seqlab.core.errors import DamageError, DataError, UsageError
+from seqlab.core.state import BatchFirstState
+
+HIGHEST_ORDER = 8
+FIXED_DISCOUNTS = (0.5, 1.0, 1.5)
+MOST_TOKENS = 1 << 28  # of training text: beyond it the counts would not fit into an ordinary memory
+NOT_SEEN = -1
+
+Ids = NDArray[np.int64]
+Probabilities = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RecentTokens(BatchFirstState):
+    """What an n-gram remembers: the tokens that may still be part of a context, (B, < order)."""
+
+    ids: Tensor
+
+
+@dataclass(frozen=True)
+class Level:
+    """The n-grams of one order. A key is (index of the context among the n-grams one shorter) · S + (last token)."""
+
+    keys: Ids  # ascending; the place of a key is the index of that n-gram as a context of the next order
+    counts: Ids  # adjusted counts
+    discounts: tuple[float, ...]
+    symbols: int  # S: the vocabulary and the begin id
+    n_contexts: int
+
+    @cached_property
+    def starts(self) -> Ids:
+        """Where the continuations of each context begin among the keys, and where the last ones end."""
+        followers = np.bincount(self.keys // self.symbols, minlength=self.n_contexts)
+        return np.concatenate([[0], np.cumsum(followers)])
+
+    @cached_property
+    def _discount(self) -> Probabilities:
+        return np.array([0.0, *self.discounts])[np.minimum(self.counts, 3)]
+
+    @cached_property
+    def _totals(self) -> Ids:
+        return np.bincount(self.keys // self.symbols, self.counts, self.n_contexts).astype(np.int64)
+
+    @cached_property
+    def own(self) -> Probabilities:
+        """(a − D(a)) / Σ a for each n-gram."""
+        totals = self._totals[self.keys // self.symbols]
+        own: Probabilities = (self.counts - self._discount) / np.maximum(totals, 1)
+        return own
+
+    @cached_property
+    def shorter_share(self) -> Probabilities:
+        """γ for each context; 1 where nothing followed."""
+        taken = np.bincount(self.keys // self.symbols, self._discount, self.n_contexts)
+        return np.where(self._totals > 0, taken / np.maximum(self._totals, 1), 1.0)
+
+    def find(self, contexts: Ids, tokens: Ids) -> Ids:
+        """The index of each n-gram, NOT_SEEN for those that training never met."""
+        wanted = contexts * self.symbols + tokens
+        places = np.searchsorted(self.keys, wanted).clip(max=len(self.keys) - 1)
+        return np.where((contexts != NOT_SEEN) & (self.keys[places] == wanted), places, NOT_SEEN)
+
+    def interpolate(self, contexts: Ids, grams: Ids, shorter: Probabilities) -> Probabilities:
+        """p_k from p_{k−1}; a context that training never met changes nothing."""
+        share = np.where(contexts == NOT_SEEN, 1.0, self.shorter_share[contexts])
+        own = np.where(grams == NOT_SEEN, 0.0, self.own[grams])
+        mixed: Probabilities = own + share * shorter
+        return mixed
+
+
+class NGramLM(nn.Module):
+    """Interpolated modified Kneser–Ney of a fixed order; obeys ``logits, state = lm(ids, state)``."""
+
+    def __init__(self, vocab_size: int, order: int = 5, levels: tuple[Level, ...] = ()) -> None:
+        super().__init__()
+        if not 1 <= order <= HIGHEST_ORDER:
+            raise UsageError(f"--order {order} is out of range; n-grams have an order from 1 to {HIGHEST_ORDER}")
+        self.vocab_size, self.order, self.levels = vocab_size, order, levels
+
+    @classmethod
+    def fit(cls, ids: NDArray[Any], vocab_size: int, order: int = 5) -> NGramLM:
+        """Count the n-grams of a text given as ids below `vocab_size`."""
+        model = cls(vocab_size, order)
+        if not 0 < len(ids) <= MOST_TOKENS:
+            raise DataError(f"n-grams count a text of 1 to {MOST_TOKENS:,} tokens; this one has {len(ids):,}")
+        symbols = vocab_size + 1
+        counted = list(_count(np.concatenate([[vocab_size], ids]).astype(np.int64), symbols, order))
+        model.levels = tuple(
+            Level(grams.keys, counts, discounts_from(counts), symbols, grams.n_contexts)
+            for grams, counts in zip(counted, _adjusted_counts(counted, vocab_size), strict=True)
+        )
+        return model
+
+    @property
+    def learnt(self) -> int:
+        """How many numbers were learnt: one count for each n-gram."""
+        return sum(len(level.keys) for level in self.levels)
+
+    @property
+    def looks_back(self) -> int:
+        return self.order - 1
+
+    # ---- saving
+
+    def tensors(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for k, level in enumerate(self.levels, start=1):
+            found[f"keys.{k}"] = torch.from_numpy(level.keys)
+            found[f"counts.{k}"] = torch.from_numpy(level.counts.astype(np.int32))
+            found[f"discounts.{k}"] = torch.tensor(level.discounts, dtype=torch.float64)
+        return found
+
+    @classmethod
+    def from_tensors(cls, vocab_size: int, order: int, tensors: dict[str, Tensor], source: str) -> NGramLM:
+        levels: list[Level] = []
+        for k in range(1, 1 + len(tensors) // 3):
+            try:
+                keys, counts = tensors[f"keys.{k}"].numpy(), tensors[f"counts.{k}"].numpy().astype(np.int64)
+                discounts = tuple(tensors[f"discounts.{k}"].tolist())
+            except KeyError as error:
+                raise DamageError(f"{source} is no table of n-grams: {error} is missing") from None
+            n_contexts = len(levels[-1].keys) if levels else 1
+            levels.append(Level(keys, counts, discounts, vocab_size + 1, n_contexts))
+        return cls(vocab_size, order, tuple(levels))
+
+    # ---- using
+
+    def nats_of(self, ids: NDArray[Any]) -> Probabilities:
+        """−ln p of every token of a text, each after the begin id and all that stands before it."""
+        tokens = np.concatenate([[self.vocab_size], ids]).astype(np.int64)
+        p = np.full(len(tokens), 1 / self.vocab_size)
+        contexts = np.zeros(len(tokens), np.int64)
+        for level in self.levels:
+            grams = level.find(contexts, tokens)
+            p = level.interpolate(contexts, grams, p)
+            contexts = _shifted(grams)
+        nats: Probabilities = -np.log(p[1:])
+        return nats
+
+    def forward(self, ids: Tensor, state: RecentTokens | None = None) -> tuple[Tensor, RecentTokens]:
+        """ids (B, T) -> log-probabilities (B, T, V) as logits."""
+        known = ids if state is None else torch.cat([state.ids, ids], dim=1)
+        tokens = known.numpy()
+        batch, times = ids.shape
+        p = np.full((batch * times, self.vocab_size + 1), 1 / self.vocab_size)
+        contexts = ending = np.zeros(tokens.shape, np.int64)  # the empty n-gram stands before and at every position
+        for level in self.levels:
+            _spread(level, ending[:, -times:].reshape(-1), p)
+            ending = level.find(contexts, tokens)
+            contexts = _shifted(ending)
+        logits = torch.from_numpy(np.log(p[:, : self.vocab_size])).view(batch, times, self.vocab_size)
+        keep = max(0, known.shape[1] - (self.order - 1))
+        return logits, RecentTokens(known[:, keep:])
+
+
+def _spread(level: Level, contexts: Ids, p: Probabilities) -> None:
+    """p_{k−1} -> p_k over the whole vocabulary, in place; one row for each context."""
+    rows = np.flatnonzero(contexts != NOT_SEEN)
+    found = contexts[rows]
+    p[rows] *= level.shorter_share[found, None]
+    first, last = level.starts[found], level.starts[found + 1]
+    sizes = last - first
+    places = np.repeat(first - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes) + np.arange(sizes.sum())
+    p[np.repeat(rows, sizes), level.keys[places] % level.symbols] += level.own[places]
+
+
+def _shifted(grams: Ids) -> Ids:
+    """What ended one position before, along the last dimension."""
+    moved = np.empty_like(grams)
+    moved[..., 0] = NOT_SEEN
+    moved[..., 1:] = grams[..., :-1]
+    return moved
+
+
+# --------------------------------------------------------------------------- counting
+
+
+@dataclass(frozen=True)
+class _Grams:
+    """The different n-grams of one order, in the order of their keys."""
+
+    keys: Ids
+    counts: Ids
+    ends: Ids  # where in the text one occurrence of each ends
+    suffixes: Ids  # the index, among the n-grams one shorter, of each without its first token
+    n_contexts: int
+
+
+def _count(tokens: Ids, symbols: int, order: int) -> Iterator[_Grams]:
+    """Count order after order, as far as the text is long enough.
+
+    Each n-gram's index is the context of the next order: keys stay small and exact, without hashing.
+    """
+    contexts, shorter, n_contexts = np.zeros(len(tokens), np.int64), np.zeros(len(tokens), np.int64), 1
+    for k in range(1, min(order, len(tokens)) + 1):
+        keys, ranks, counts, first = _distinct(contexts * symbols + tokens[k - 1 :], inverse=k < order)
+        yield _Grams(keys, counts, first + k - 1, shorter[first], n_contexts)
+        contexts, shorter, n_contexts = ranks[:-1], ranks[1:], len(keys)
+
+
+def _distinct(keys: Ids, *, inverse: bool) -> tuple[Ids, Ids, Ids, Ids]:
+    """The different keys in ascending order, the rank of every key, how often each occurs, and one place of each.
+
+    A key and its place fit into 63 bits together as long as the text is not enormous: sorting those is
+    several times faster than sorting indirectly.
+    """
+    bits = len(keys).bit_length()
+    if int(keys.max()).bit_length() + bits <= 63:
+        together = np.sort(keys << bits | np.arange(len(keys)))
+        order, ascending = together & (1 << bits) - 1, together >> bits
+    else:
+        order = np.argsort(keys, kind="stable")
+        ascending = keys[order]
+    new = np.concatenate([[True], ascending[1:] != ascending[:-1]])
+    first = np.flatnonzero(new)
+    ranks = np.empty(len(keys) if inverse else 0, np.int64)
+    if inverse:
+        ranks[order] = np.cumsum(new) - 1
+    return ascending[first], ranks, np.diff(first, append=len(keys)), order[first]
+
+
+def _adjusted_counts(counted: list[_Grams], begin_id: int) -> Iterator[Ids]:
+    for k, grams in enumerate(counted, start=1):
+        if k == len(counted):
+            adjusted = grams.counts.copy()
+        else:
+            adjusted = np.bincount(counted[k].suffixes, minlength=len(grams.keys))
+            at_beginning = grams.ends == k - 1  # begins with the begin id, before which nothing stands
+            adjusted[at_beginning] = grams.counts[at_beginning]
+        if k == 1:
+            adjusted[grams.keys == begin_id] = 0  # read, never predicted
+        yield adjusted
+
+
+def discounts_from(counts: Ids) -> tuple[float, ...]:
+    """D(1), D(2), D(3+) of one order from its counts of counts."""
+    n1, n2, n3, n4 = (int(np.count_nonzero(counts == i)) for i in (1, 2, 3, 4))
+    if not (n1 and n2 and n3 and n4):
+        return FIXED_DISCOUNTS
+    y = n1 / (n1 + 2 * n2)
+    discounts = (1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3)
+    if not all(0 <= d <= i for i, d in enumerate(discounts, start=1)):
+        return FIXED_DISCOUNTS
+    return discounts
