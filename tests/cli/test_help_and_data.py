@@ -1,12 +1,17 @@
+import dataclasses
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.cli.conftest import Command
 
+from seqlab.core.files import sha256_of
 from seqlab.core.registry import MODELS
 from seqlab.core.settings import LMSettings, dashed, flags_of
+from seqlab.data.vector_sets import VECTORS
 
 COMMANDS = ["", "demo", "data", "data list", "data get", "data show", "lm", "lm train", "lm generate", "lm perplexity"]
 
@@ -45,12 +50,51 @@ sys.exit(f"loaded: {{heavy}}" if heavy else 0)
 
 def test_data_list_shows_licences(seqlab_command: Command) -> None:
     answer = seqlab_command("data", "list")
-    for name in ("pydoc", "shakespeare", "shakespeare-folio", "britannica", "wikipedia-sample"):
+    for name in (
+        "pydoc",
+        "shakespeare",
+        "shakespeare-folio",
+        "britannica",
+        "wikipedia-sample",
+        "brown",
+        "glove-6b-50d",
+    ):
         assert name in answer.out
     assert "public domain" in answer.out
     assert "CC BY-SA" in answer.out
     corpora = seqlab_command("data", "list", "--json").json["corpora"]
-    assert all(corpus["licence"] for corpus in corpora)
+    assert all(corpus["licence"] and corpus["kind"] == "text" for corpus in corpora)
+    (glove,) = seqlab_command("data", "list", "--json").json["vectors"]
+    assert (glove["name"], glove["kind"], glove["licence"]) == ("glove-6b-50d", "vectors", "PDDL-1.0")
+
+
+def test_data_get_and_show_of_word_vectors(seqlab_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set that lies prepared in the cache: two words of seven values."""
+    rows = np.arange(14, dtype="<f4").reshape(2, 7) / 8
+    content = rows.tobytes() + b"the\nof\n"
+    entry = dataclasses.replace(VECTORS["glove-6b-50d"], name="tiny", words=2, width=7)
+    monkeypatch.setitem(VECTORS, "tiny", entry)
+    entry.path.parent.mkdir(parents=True, exist_ok=True)
+    entry.path.write_bytes(content)
+    facts = {"name": "tiny", "path": "", "licence": "PDDL-1.0", "package": entry.package, "words": 2, "width": 7}
+    facts |= {"bytes": len(content), "sha256": sha256_of(content)}
+    entry.path.with_suffix(".json").write_text(json.dumps(facts))
+    got = seqlab_command("data", "get", "tiny", "--json").json
+    assert got == {"comes with" if k == "package" else k: v for k, v in facts.items()} | {"path": str(entry.path)}
+    shown = seqlab_command("data", "show", "tiny").out.splitlines()
+    assert [line.split() for line in shown[-2:]] == [
+        ["the", "0", "0.125", "0.25", "0.375", "0.5", "0.625", "…"],
+        ["of", "0.875", "1", "1.125", "1.25", "1.375", "1.5", "…"],
+    ]
+    assert seqlab_command("data", "show", "tiny", "--characters", 100, "--json").json["beginning"].count("\n") == 0
+    assert seqlab_command("data", "show", "tiny", "--characters", 0, "--json").json["beginning"] == ""
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("glove-6b", "glove-6b-50d"), ("brwn", "brown")])
+def test_unknown_data_has_a_hint(seqlab_command: Command, typed: str, meant: str) -> None:
+    answer = seqlab_command("data", "get", typed)
+    assert answer.code == 2
+    assert f"unknown corpus '{typed}'; did you mean '{meant}'?" in answer.err
 
 
 def test_data_get_and_show(seqlab_command: Command) -> None:

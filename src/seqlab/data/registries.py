@@ -1,6 +1,6 @@
-"""Archives from the Python package index: found, fetched, verified, and read without being unpacked.
+"""Archives from the Python and npm package registries: found, fetched, verified, and read without being unpacked.
 
-The user's own pip configuration says where to look (mirrors, private indexes, folders of files). An
+The user's own pip or npm configuration says where to look (mirrors, private indexes, folders of files). An
 archive is pinned by its SHA-256, so it does not matter which of these places hands it over. It is
 checked before it is opened; nothing in it is built, imported or run.
 """
@@ -11,18 +11,20 @@ import hashlib
 import logging
 import os
 import re
+import shutil
 import ssl
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from seqlab.core.errors import DamageError, DataError, DownloadError
-from seqlab.core.files import atomic_write, make_folder, sha256_of_file
+from seqlab.core.files import atomic_write, make_folder, sha256_of_file, write_failures
 from seqlab.data.cache import CACHE_VARIABLE
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 20.0
 PIP_SECONDS = 20.0
+NPM_SECONDS = 180.0
 MAX_UNPACKED_BYTES = 1 << 30
 """No corpus is larger than this once unpacked: a guard against archives made to fill the memory."""
 
@@ -51,10 +54,11 @@ class Archive:
     version: str
     filename: str
     sha256: str
+    registry: Literal["PyPI", "npm"] = "PyPI"
 
     @property
     def label(self) -> str:
-        return f"PyPI package {self.package} {self.version}"
+        return f"{self.registry} package {self.package} {self.version}"
 
 
 def fetch_archive(archive: Archive, folder: Path, *, wanted: str, progress: Progress | None = None) -> Path:
@@ -69,7 +73,8 @@ def fetch_archive(archive: Archive, folder: Path, *, wanted: str, progress: Prog
     make_folder(folder)
     failures = [f"the file there has SHA-256 {found}, not {archive.sha256}"] if found else []
     damage: DamageError | None = None
-    for outcome in _try_every_place(archive, path, progress or _no_progress):
+    outcomes = _try_npm if archive.registry == "npm" else _try_every_place
+    for outcome in outcomes(archive, path, progress or _no_progress):
         if outcome is None:
             return path
         if isinstance(outcome, DamageError):
@@ -269,6 +274,60 @@ def _wrong_hash(archive: Archive, found: str) -> DamageError:
         f"{archive.filename} of the {archive.label} was refused: expected SHA-256 {archive.sha256}, "
         f"found {found}; nothing of it was used: try again or another index"
     )
+
+
+# --- fetching with npm ----------------------------------------------------------------------------------
+
+# Neither scripts nor notices, and a quick answer where there is no network.
+NPM_FLAGS = (
+    "--ignore-scripts",
+    "--loglevel=error",
+    "--no-update-notifier",
+    "--fetch-retries=1",
+    "--fetch-retry-mintimeout=1000",
+)
+NPM_CODE = re.compile(r"^npm (?:ERR!|error) code (\w+)$", re.MULTILINE)
+
+
+def _try_npm(archive: Archive, path: Path, progress: Progress) -> Iterator[Exception | None]:
+    """One attempt: npm knows its own mirrors. Yields None after a success, else what went wrong."""
+    try:
+        with write_failures(path), tempfile.TemporaryDirectory(dir=path.parent, prefix=".npm-") as folder:
+            fetched = _npm_pack(archive, Path(folder))
+            found = sha256_of_file(fetched)
+            if found != archive.sha256:
+                raise _wrong_hash(archive, found)
+            size = fetched.stat().st_size
+            os.replace(fetched, path)
+        progress(size, size)
+    except (DamageError, DownloadError) as error:
+        yield error
+    else:
+        yield None
+
+
+def _npm_pack(archive: Archive, folder: Path) -> Path:
+    """The package's archive as `npm pack` leaves it in `folder`, not yet verified."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise DownloadError("npm is not installed")
+    command = [npm, "pack", f"{archive.package}@{archive.version}", *NPM_FLAGS]
+    try:
+        ended = subprocess.run(
+            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=NPM_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise DownloadError(f"npm did not answer within {NPM_SECONDS:.0f} s") from None
+    except OSError as error:
+        raise DownloadError(f"npm cannot be run: {error.strerror}") from error
+    if ended.returncode:
+        # npm's own words name addresses; its code (ENOTFOUND, E404, …) says as much.
+        code = NPM_CODE.search(ended.stderr.decode(errors="replace"))
+        raise DownloadError(f"npm pack failed with {code[1] if code else f'exit code {ended.returncode}'}")
+    fetched = folder / archive.filename
+    if not fetched.is_file():
+        raise DownloadError("npm pack left no such file")
+    return fetched
 
 
 # --- reading --------------------------------------------------------------------------------------------

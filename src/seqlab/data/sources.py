@@ -45,7 +45,7 @@ def open_text(
 ) -> Text:
     """The text that `source` names: '-', a file, a folder, or (if there is no such file) a corpus."""
     _check_encoding(encoding)
-    path = _checked_path(source)
+    path = checked_path(source)
     if source == "-":
         if sys.stdin is None:
             raise UsageError("there is no standard input to read; name a file instead of '-'")
@@ -67,7 +67,7 @@ def read_text(source: str, encoding: str = "utf-8") -> tuple[Text, str]:
     return text, text.path.read_bytes().decode("utf-8")
 
 
-def _checked_path(source: str) -> Path:
+def checked_path(source: str) -> Path:
     """A path that can be looked up and recorded."""
     try:
         source.encode()
@@ -104,11 +104,11 @@ def _text_files(folder: Path) -> list[Path]:
 
 def _open_all(paths: list[Path]) -> Iterator[tuple[str, IO[bytes]]]:
     for path in paths:
-        with _open_binary(path) as file:
+        with open_binary(path) as file:
             yield str(path), file
 
 
-def _open_binary(path: Path) -> IO[bytes]:
+def open_binary(path: Path) -> IO[bytes]:
     try:
         opener = OPENERS.get(path.suffix, open)
         file: IO[bytes] = opener(path, "rb")
@@ -121,7 +121,7 @@ def _open_file(path: Path, encoding: str) -> Text:
     if path.suffix in OPENERS or not _is_utf8(encoding) or not path.is_file():  # a pipe can be read only once
         return _spool(_open_all([path]), encoding, path.name)
     digest, count = hashlib.sha256(), 0
-    with _open_binary(path) as file:
+    with open_binary(path) as file:
         for block in _utf8_blocks(str(path), file, encoding):
             digest.update(block)
             count += len(block)
