@@ -4,6 +4,12 @@ run = seqlab.train_lm("my.txt", model="gru", budget="60s", out="runs/mine")
 run = seqlab.load("runs/mine")
 run.generate("To be", tokens=200)
 run.score("any text").nats
+
+A model of your own, or anybody's, in three lines (module(ids) gives logits):
+
+scorer = seqlab.scorer(module, tokenizer, context=256)
+surprisals = scorer.score(text)
+seqlab.figures(surprisals, text).bits_per_byte
 """
 
 import os
@@ -11,8 +17,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from seqlab.evaluation.outsiders import ModuleScorer
+    from seqlab.evaluation.perplexity import figures_of
     from seqlab.workflows.lm import train_lm as train_lm
     from seqlab.workflows.run import load as load
+
+    scorer, figures = ModuleScorer, figures_of
 
 __version__ = "0.1.0"
 
@@ -20,7 +30,12 @@ __version__ = "0.1.0"
 # (docs/log.md). A short spin costs nothing on a quiet machine. It counts only if torch is not loaded yet.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
-_PUBLIC = {"train_lm": "seqlab.workflows.lm", "load": "seqlab.workflows.run"}
+_PUBLIC = {
+    "train_lm": "seqlab.workflows.lm:train_lm",
+    "load": "seqlab.workflows.run:load",
+    "scorer": "seqlab.evaluation.outsiders:ModuleScorer",
+    "figures": "seqlab.evaluation.perplexity:figures_of",
+}
 
 
 def __dir__() -> list[str]:
@@ -30,5 +45,6 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     # torch is loaded by the first call that needs it, not by `import seqlab`.
     if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
+        module, attribute = _PUBLIC[name].split(":")
+        return getattr(import_module(module), attribute)
     raise AttributeError(f"module 'seqlab' has no attribute '{name}'")

@@ -62,6 +62,7 @@ class Encoding:
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     unknown: NDArray[np.bool_]
+    lossy: bool = False  # other texts have these ids too: white space or case was dropped
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -75,6 +76,7 @@ class Surprisals:
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     unknown: NDArray[np.bool_]
+    lossy: bool = False  # the tokenizer dropped part of the text: the figures are not those of a string
 
     def __len__(self) -> int:
         return len(self.nats)

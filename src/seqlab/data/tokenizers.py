@@ -282,7 +282,7 @@ class BPETokenizer(Tokenizer):
         self._model = model
         self._library = Library.from_str(model)
         self.vocab_size = self._library.get_vocab_size()
-        letters = {letter: byte for byte, letter in _letter_of_byte().items()}
+        letters = {letter: byte for byte, letter in letter_of_byte().items()}
         tokens = sorted(self._library.get_vocab().items(), key=lambda item: item[1])
         self._bytes = [bytes(letters[letter] for letter in token) for token, _ in tokens]
         self._lengths = np.array([len(b) for b in self._bytes], np.int64)
@@ -297,7 +297,7 @@ class BPETokenizer(Tokenizer):
         library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         trainer = trainers.BpeTrainer(
             vocab_size=size,
-            initial_alphabet=sorted(_letter_of_byte().values()),
+            initial_alphabet=sorted(letter_of_byte().values()),
             max_token_length=cls.longest_token,
             show_progress=False,
         )
@@ -327,7 +327,7 @@ class BPETokenizer(Tokenizer):
         return cls(json.dumps(content["tokenizers"]))
 
 
-def _letter_of_byte() -> dict[int, str]:
+def letter_of_byte() -> dict[int, str]:
     """The letters by which byte-level BPE writes bytes: printable Latin-1 as itself, the rest from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]

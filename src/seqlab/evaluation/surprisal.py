@@ -28,18 +28,14 @@ class ContextPolicy:
 
     segment: int  # tokens scored in one go
     warmup: int  # tokens read before them, at least one
+    note: str = "the first token of the text follows the begin id"
     complete: bool = False  # the model looks no further back than the warm-up reaches
 
     def __str__(self) -> str:
         if self.complete:
-            return (
-                f"each token after the {self.warmup} before it, which is all that the model looks at; "
-                "the first token of the text follows the begin id"
-            )
-        return (
-            f"segments of {self.segment} tokens, each read after the {self.warmup} tokens before it; "
-            "the first token of the text follows the begin id"
-        )
+            seen = "the one token" if self.warmup == 1 else f"the {self.warmup} tokens"
+            return f"each token after {seen} before it, which is all that the model looks at; {self.note}"
+        return f"segments of {self.segment} tokens, each read after the {self.warmup} tokens before it; {self.note}"
 
 
 def policy_for(model: Any) -> ContextPolicy:
@@ -145,4 +141,5 @@ class Scorer:
 def charge_spelling(nats: NDArray[np.float64], encoding: Encoding) -> Surprisals:
     """Unknown tokens pay for their class (already in `nats`) and for their spelling."""
     spelled = (encoding.end - encoding.start) * encoding.unknown
-    return Surprisals(nats + SPELLING_NATS_PER_BYTE * spelled, encoding.start, encoding.end, encoding.unknown)
+    nats = nats + SPELLING_NATS_PER_BYTE * spelled
+    return Surprisals(nats, encoding.start, encoding.end, encoding.unknown, encoding.lossy)
