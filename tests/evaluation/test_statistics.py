@@ -22,7 +22,7 @@ from seqlab.evaluation.statistics import (
 
 def table(nats: list[float], lengths: list[int]) -> Surprisals:
     end = np.cumsum(lengths)
-    return Surprisals(np.array(nats), end - lengths, end, np.zeros(len(nats), bool))
+    return Surprisals(np.array(nats), end - lengths, end, np.zeros(len(nats), bool), np.zeros(len(nats)))
 
 
 @given(st.text(alphabet=" \nab", max_size=300), st.integers(2, 40))

@@ -76,6 +76,7 @@ class Surprisals:
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     unknown: NDArray[np.bool_]
+    spelling: NDArray[np.float64]  # the share of `nats` that unknown tokens pay for their spelling
     lossy: bool = False  # the tokenizer dropped part of the text: the figures are not those of a string
 
     def __len__(self) -> int:

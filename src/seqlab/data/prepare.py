@@ -74,6 +74,13 @@ def _character_start(file: Any, position: int, end: int) -> int:
     return position
 
 
+def read_slice(text: Text, bounds: tuple[int, int]) -> str:
+    """A part of the text in memory."""
+    with text.path.open("rb") as file:
+        file.seek(bounds[0])
+        return file.read(bounds[1] - bounds[0]).decode()
+
+
 def pieces_of(text: Text, bounds: tuple[int, int]) -> Iterator[str]:
     return cut_blocks(read_blocks(text.path, *bounds))
 

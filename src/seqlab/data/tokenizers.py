@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,6 +38,7 @@ class Tokenizer(ABC):
     kind: ClassVar[str]
     vocab_size: int
     unknown_id: int | None = None
+    one_spelling: ClassVar[bool] = True  # every text is written by one sequence of tokens only
     least_vocab_size: ClassVar[int | None] = None  # None: the size of the vocabulary is not a choice
 
     @classmethod
@@ -187,6 +190,15 @@ class CharacterTokenizer(Tokenizer):
         return cls(content["characters"])
 
 
+@dataclass(frozen=True)
+class RareWords:
+    """What the vocabulary left out: different words and spaces, and how often any of them stood in the text."""
+
+    words: Sequence[str] = ()
+    word_tokens: int = 0
+    gap_tokens: int = 0
+
+
 class WordTokenizer(Tokenizer):
     """Words (maximal runs of non-space) and the unusual white space between them.
 
@@ -200,8 +212,10 @@ class WordTokenizer(Tokenizer):
     least_vocab_size = 2  # the unknown class, and a word that can be written
     _gap_and_word = re.compile(r"(\s*)(\S*)")
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self.words = list(words)
+    most_rare_words = 50_000  # kept to learn spelling from
+
+    def __init__(self, words: Sequence[str], rare: RareWords | None = None) -> None:
+        self.words, self.rare = list(words), rare or RareWords()
         self.vocab_size = 1 + len(self.words)
         self._id_of_word = {word: i for i, word in enumerate(self.words, start=1)}
         self._is_gap = [False, *(word.isspace() for word in self.words)]
@@ -213,7 +227,14 @@ class WordTokenizer(Tokenizer):
         for tokens in cls._split(pieces):
             counts.update(token for token, _ in tokens)
         ranked = sorted(counts, key=lambda word: (-counts[word], word))
-        return cls(ranked[: size - 1])
+        return cls(ranked[: size - 1], cls._rare(ranked[size - 1 :], counts))
+
+    @classmethod
+    def _rare(cls, left_out: list[str], counts: Counter[str]) -> RareWords:
+        """If there are too many to keep, a sample that depends on the words alone."""
+        kept = sorted(left_out, key=lambda word: (zlib.crc32(word.encode()), word))[: cls.most_rare_words]
+        gaps = sum(counts[word] for word in left_out if word.isspace())
+        return RareWords(sorted(kept), sum(counts[word] for word in left_out) - gaps, gaps)
 
     @classmethod
     def _split(cls, pieces: Iterable[str]) -> Iterator[list[tuple[str, int]]]:
@@ -247,12 +268,17 @@ class WordTokenizer(Tokenizer):
     def _is_gap_id(self, token: int) -> bool:
         return token >= self.vocab_size or self._is_gap[token]  # after the begin id no space is expected
 
+    @property
+    def gap_ids(self) -> Ids:
+        """The known white space: it never follows white space."""
+        return np.flatnonzero(self._is_gap)
+
     def content(self) -> dict[str, Any]:
-        return {"words": self.words}
+        return {"words": self.words, "rare": asdict(self.rare)}
 
     @classmethod
     def from_content(cls, content: dict[str, Any]) -> WordTokenizer:
-        return cls(content["words"])
+        return cls(content["words"], RareWords(**content.get("rare", {})))
 
 
 def _whole_words(pieces: Iterable[str]) -> Iterator[str]:
@@ -271,6 +297,7 @@ class BPETokenizer(Tokenizer):
     """Byte-level byte-pair encoding, trained with the `tokenizers` library: nothing is unknown."""
 
     kind = "bpe"
+    one_spelling = False
     least_vocab_size = 257  # every byte, and one merge
     most_remembered = 1_000_000  # words
     _space_and_word = re.compile(r"\s*\S+|\s+")

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from seqlab.core.errors import DataError, NotFiniteError, SeqlabError, UsageError
 from seqlab.core.types import Surprisals
 from seqlab.evaluation.outside_tokenizers import encoder_of
-from seqlab.evaluation.surprisal import BATCH, charge_spelling, nats_of_ids, policy_for
+from seqlab.evaluation.spelling import spelling_of
+from seqlab.evaluation.surprisal import BATCH, Impossible, charge, impossible_in, nats_of_ids, policy_for
 
 LONGEST_CONTEXT = 1024  # of a Hugging Face model, unless another is asked for: windows of more take minutes on a CPU
 MOST_LOGITS = 2**25  # numbers held at once, 128 MB: large vocabularies are scored in smaller batches
@@ -57,7 +58,7 @@ class ModuleScorer:
         context = own if context is None and isinstance(own, int) else context
         if context is not None and context < 1:
             raise UsageError(f"context {context} of {name} is too short; the least is 1")
-        self.module, self.begin_id, self.name = module, begin_id, name
+        self.module, self.tokenizer, self.begin_id, self.name = module, tokenizer, begin_id, name
         self.encode = encoder_of(tokenizer)
         self._model = _Stateless(module, context)
         self.policy = policy_for(self._model)
@@ -68,10 +69,11 @@ class ModuleScorer:
         """−ln p of every token; the batch size (default: what fits 128 MB of logits) does not change the figures."""
         encoding = self.encode(text)
         if len(encoding) == 0:
-            return charge_spelling(np.zeros(0), encoding)
+            return charge(np.zeros(0), encoding, text, None, None)
         try:
             with _evaluating(self.module), _quiet_logs():
-                nats = self._nats(encoding.ids, batch, progress)
+                impossible = impossible_in(encoding, text, self.tokenizer)
+                nats = self._nats(encoding.ids, batch, impossible, progress)
         except IndexError as error:
             raise UsageError(
                 f"{self.name} failed on ids up to {encoding.ids.max()}, begin id {self.begin_id}, in windows of "
@@ -79,19 +81,24 @@ class ModuleScorer:
             ) from None
         if np.isnan(nats).any():
             raise NotFiniteError(f"{self.name} gives NaN at token {np.isnan(nats).argmax():,}; are its weights sound?")
-        return charge_spelling(nats, encoding)
+        return charge(nats, encoding, text, spelling_of(self.tokenizer), impossible)
 
     @property
     def _window(self) -> int:
         return self.policy.segment + self.policy.warmup
 
-    def _nats(self, ids: NDArray[np.int64], batch: int | None, progress: Progress | None) -> NDArray[np.float64]:
+    def _nats(
+        self, ids: NDArray[np.int64], batch: int | None, impossible: Impossible | None, progress: Progress | None
+    ) -> NDArray[np.float64]:
         """Without a begin id the first token takes its place: it is read, and the rest follows it."""
         width = self._probe(ids)
         batch = batch or min(BATCH, max(1, MOST_LOGITS // (self._window * width)))
         if self.begin_id is not None:
-            return nats_of_ids(self._model, ids, self.begin_id, self.policy, batch=batch, progress=progress)
-        rest = nats_of_ids(self._model, ids[1:], int(ids[0]), self.policy, batch=batch, progress=progress)
+            how: dict[str, Any] = dict(batch=batch, impossible=impossible, progress=progress)
+            return nats_of_ids(self._model, ids, self.begin_id, self.policy, **how)
+        rest_impossible = impossible and Impossible(impossible.classes, impossible.at[1:])
+        how = dict(batch=batch, impossible=rest_impossible, progress=progress)
+        rest = nats_of_ids(self._model, ids[1:], int(ids[0]), self.policy, **how)
         return np.concatenate([[math.log(width)], rest])
 
     @torch.inference_mode()

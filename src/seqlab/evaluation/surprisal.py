@@ -8,18 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
 
 from seqlab.core.types import Encoding, Surprisals
 from seqlab.core.units import SPELLING_NATS_PER_BYTE
+from seqlab.evaluation.spelling import follows_gap, spelling_nats, spelling_of
 
 PIECE = 128  # tokens fed at a time to a model that carries state: bounds the memory of the logits
 BATCH = 64  # segments scored side by side
+
+
+@dataclass(frozen=True)
+class Impossible:
+    """Classes that cannot stand at some places of a text, whatever the model thinks: white space after white space."""
+
+    classes: NDArray[np.int64]
+    at: NDArray[np.bool_]  # one for each token
 
 
 @dataclass(frozen=True)
@@ -72,19 +83,19 @@ def nats_of_ids(
     *,
     batch: int = BATCH,
     starts: NDArray[np.int64] | None = None,
+    impossible: Impossible | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> NDArray[np.float64]:
     """nats of the tokens in the segments (all of them by default), in the order of the text."""
     if hasattr(model, "nats_of") and starts is None:
-        found: NDArray[np.float64] = model.nats_of(ids)
-        return found
+        return _nats_at_once(model, ids, impossible)
     was_training = model.training
     model.eval()
     try:
         starts = segment_starts(len(ids), policy) if starts is None else starts
         scored: list[NDArray[np.float64]] = []
         for k in range(0, len(starts), batch):
-            scored.extend(_score_segments(model, ids, begin_id, policy, starts[k : k + batch]))
+            scored.extend(_score_segments(model, ids, begin_id, policy, starts[k : k + batch], impossible))
             if progress:
                 progress(len(scored) / len(starts))
         return np.concatenate([np.zeros(0), *scored])
@@ -93,7 +104,12 @@ def nats_of_ids(
 
 
 def _score_segments(
-    model: Any, ids: NDArray[Any], begin_id: int, policy: ContextPolicy, starts: NDArray[np.int64]
+    model: Any,
+    ids: NDArray[Any],
+    begin_id: int,
+    policy: ContextPolicy,
+    starts: NDArray[np.int64],
+    impossible: Impossible | None,
 ) -> list[NDArray[np.float64]]:
     """Rows [start − warmup, start + segment): the first id of a row is only read.
 
@@ -104,14 +120,28 @@ def _score_segments(
     last = np.minimum(starts + policy.segment, len(ids))
     length = int((last - first).max())
     rows = np.zeros((len(starts), length + 1), np.int64)
-    for row, a, b in zip(rows, first, last, strict=True):
+    barred = np.zeros((len(starts), length), bool)
+    for row, bar, a, b in zip(rows, barred, first, last, strict=True):
         row[0] = begin_id if a == 0 else ids[a - 1]
         row[1 : 1 + b - a] = ids[a:b]
-    nats = _feed(model, torch.from_numpy(rows), in_pieces=not hasattr(model, "context"))
+        if impossible is not None:
+            bar[: b - a] = impossible.at[a:b]
+    classes = None if impossible is None or not barred.any() else torch.from_numpy(impossible.classes)
+    in_pieces = not hasattr(model, "context")
+    nats = _feed(model, torch.from_numpy(rows), torch.from_numpy(barred), classes, in_pieces=in_pieces)
     return [n[s - a : b - a] for n, s, a, b in zip(nats, starts, first, last, strict=True)]
 
 
-def _feed(model: Any, rows: torch.Tensor, in_pieces: bool) -> NDArray[np.float64]:
+def _nats_at_once(model: Any, ids: NDArray[Any], impossible: Impossible | None) -> NDArray[np.float64]:
+    """From a model that scores a whole text itself; what cannot follow gives its mass to the rest."""
+    nats: NDArray[np.float64] = model.nats_of(ids)
+    if impossible is not None:
+        places = np.flatnonzero(impossible.at)
+        nats[places] += np.log1p(-model.mass_of(ids, places, impossible.classes))
+    return nats
+
+
+def _feed(model: Any, rows: Tensor, barred: Tensor, classes: Tensor | None, *, in_pieces: bool) -> NDArray[np.float64]:
     """nats (B, L) of rows (B, L+1), in pieces with state for models without a context of their own."""
     inputs, targets = rows[:, :-1], rows[:, 1:]
     state, parts = None, []
@@ -119,6 +149,9 @@ def _feed(model: Any, rows: torch.Tensor, in_pieces: bool) -> NDArray[np.float64
     for k in range(0, inputs.shape[1], step):
         logits, state = model(inputs[:, k : k + step], state)
         wanted = targets[:, k : k + step]
+        if classes is not None:
+            row, column = barred[:, k : k + step].nonzero(as_tuple=True)
+            logits[row[:, None], column[:, None], classes] = -torch.inf
         nats = F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none").view(wanted.shape)
         parts.append(nats.double())
     return torch.cat(parts, dim=1).numpy()
@@ -131,15 +164,40 @@ class Scorer:
         self.model, self.tokenizer = model, tokenizer
         self.policy = policy or policy_for(model)
 
+    @cached_property
+    def spelling(self) -> Any:
+        return spelling_of(self.tokenizer)
+
     def score(self, text: str, *, batch: int = BATCH, progress: Callable[[float], None] | None = None) -> Surprisals:
+        """−ln p of every token; unknown ones pay for their class and their spelling."""
         encoding: Encoding = self.tokenizer.encode(text)
+        impossible = impossible_in(encoding, text, self.tokenizer)
         begin_id = self.tokenizer.begin_id
-        nats = nats_of_ids(self.model, encoding.ids, begin_id, self.policy, batch=batch, progress=progress)
-        return charge_spelling(nats, encoding)
+        nats = nats_of_ids(
+            self.model, encoding.ids, begin_id, self.policy, batch=batch, impossible=impossible, progress=progress
+        )
+        return charge(nats, encoding, text, self.spelling, impossible)
 
 
-def charge_spelling(nats: NDArray[np.float64], encoding: Encoding) -> Surprisals:
+def impossible_in(encoding: Encoding, text: str, tokenizer: Any) -> Impossible | None:
+    after_gap = follows_gap(encoding, text, tokenizer)
+    return None if after_gap is None else Impossible(tokenizer.gap_ids, after_gap)
+
+
+def charge(
+    nats: NDArray[np.float64], encoding: Encoding, text: str, spelling: Any, impossible: Impossible | None
+) -> Surprisals:
     """Unknown tokens pay for their class (already in `nats`) and for their spelling."""
-    spelled = (encoding.end - encoding.start) * encoding.unknown
-    nats = nats + SPELLING_NATS_PER_BYTE * spelled
-    return Surprisals(nats, encoding.start, encoding.end, encoding.unknown, encoding.lossy)
+    if not encoding.unknown.any():
+        spelled = np.zeros(len(nats))
+    elif spelling is None:
+        spelled = flat_spelling(encoding)
+    else:
+        spelled = spelling_nats(encoding, text, spelling, None if impossible is None else impossible.at)
+    return Surprisals(nats + spelled, encoding.start, encoding.end, encoding.unknown, spelled, encoding.lossy)
+
+
+def flat_spelling(encoding: Encoding) -> NDArray[np.float64]:
+    """For tokenizers whose training text is not known: an unknown token pays 8 bits for each byte it covers."""
+    lengths = (encoding.end - encoding.start).astype(np.float64)
+    return SPELLING_NATS_PER_BYTE * lengths * encoding.unknown

@@ -156,15 +156,29 @@ class NGramLM(nn.Module):
 
     def nats_of(self, ids: NDArray[Any]) -> Probabilities:
         """−ln p of every token of a text, each after the begin id and all that stands before it."""
-        tokens = np.concatenate([[self.vocab_size], ids]).astype(np.int64)
-        p = np.full(len(tokens), 1 / self.vocab_size)
-        contexts = np.zeros(len(tokens), np.int64)
-        for level in self.levels:
-            grams = level.find(contexts, tokens)
-            p = level.interpolate(contexts, grams, p)
-            contexts = _shifted(grams)
-        nats: Probabilities = -np.log(p[1:])
+        nats: Probabilities = -np.log(self._probabilities(ids, None, None))
         return nats
+
+    def mass_of(self, ids: NDArray[Any], places: Ids, tokens: Ids) -> Probabilities:
+        """Σ p over some tokens, had they stood at these places of the text."""
+        mass = np.zeros(len(places))
+        for token in tokens:
+            mass += self._probabilities(ids, places, int(token))
+        return mass
+
+    def _probabilities(self, ids: NDArray[Any], places: Ids | None, token: int | None) -> Probabilities:
+        """p of what stands at the places (everywhere if None), or of `token` in their stead."""
+        text = np.concatenate([[self.vocab_size], ids]).astype(np.int64)
+        chosen = np.arange(1, len(text)) if places is None else places + 1
+        wanted = text[chosen] if token is None else np.full(len(chosen), token)
+        p = np.full(len(chosen), 1 / self.vocab_size)
+        contexts = np.zeros(len(text), np.int64)
+        for level in self.levels:
+            here = contexts[chosen]
+            p = level.interpolate(here, level.find(here, wanted), p)
+            if level is not self.levels[-1]:
+                contexts = _shifted(level.find(contexts, text))
+        return p
 
     def forward(self, ids: Tensor, state: RecentTokens | None = None) -> tuple[Tensor, RecentTokens]:
         """ids (B, T) -> log-probabilities (B, T, V) as logits."""

@@ -12,7 +12,7 @@ from seqlab.core.errors import DownloadError
 from seqlab.core.reporting import Reporter
 from seqlab.core.units import parse_split
 from seqlab.data.overlap import longest_common_passage
-from seqlab.data.prepare import split_bounds
+from seqlab.data.prepare import read_slice, split_bounds
 from seqlab.data.sources import Text, open_text
 from seqlab.evaluation.baselines import Baseline, baselines
 from seqlab.workflows.corpora import downloading
@@ -47,7 +47,7 @@ def run_demo(
     bounds = split_bounds(text, parse_split(run.settings.data.split))
     sample = run.generate("", SAMPLE_CHARACTERS, temperature=0.8, seed=run.settings.training.seed)
     reporter.note("measuring what one gets without a neural network (half a minute) …")
-    train, validation = (_slice(text, bounds[name]) for name in ("train", "validation"))
+    train, validation = (read_slice(text, bounds[name]) for name in ("train", "validation"))
     rows = _ranked(run.final["validation"], run.settings.model.kind, baselines(train, validation))
     return Demo(run, text.name, rows, sample, _copied(sample, text, bounds["train"]))
 
@@ -59,12 +59,6 @@ def _corpus(reporter: Reporter) -> Text:
     except DownloadError as error:
         reporter.warn(f"{error}; using '{OFFLINE_CORPUS}' instead, which needs no download")
         return open_text(OFFLINE_CORPUS)
-
-
-def _slice(text: Text, bounds: tuple[int, int]) -> str:
-    with text.path.open("rb") as file:
-        file.seek(bounds[0])
-        return file.read(bounds[1] - bounds[0]).decode()
 
 
 def _ranked(figures: dict[str, Any], kind: str, simple: list[Baseline]) -> list[tuple[str, float, float]]:

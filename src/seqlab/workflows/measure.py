@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from seqlab.core.reporting import Reporter
-from seqlab.core.units import SPELLING_NATS_PER_BYTE
 from seqlab.data.prepare import Part
-from seqlab.data.tokenizers import Tokenizer
-from seqlab.evaluation.perplexity import Figures
-from seqlab.evaluation.surprisal import nats_of_ids, policy_for, segment_starts
+from seqlab.evaluation.perplexity import Figures, figures_of
+from seqlab.evaluation.surprisal import Scorer, nats_of_ids, policy_for, segment_starts
 from seqlab.workflows.prepared import Prepared
 
 QUICK_TOKENS = 12_288  # of the validation text, scored on the way; the whole of it is scored at the end
@@ -22,19 +20,22 @@ def quick_validation(model: Any, part: Part, begin_id: int) -> float:
     return float(nats_of_ids(model, part.ids, begin_id, policy, starts=starts).mean())
 
 
-def score_part(model: Any, part: Part, tokenizer: Tokenizer, reporter: Reporter | None = None) -> Figures:
-    """The figures of a whole part, every token counted once."""
-    reporter = reporter or Reporter()
-    with reporter.task(f"scoring the {part.name} text", 1.0):
-        nats = nats_of_ids(model, part.ids, tokenizer.begin_id, policy_for(model), progress=reporter.advance)
-    facts = part.facts
-    total = float(nats.sum()) + SPELLING_NATS_PER_BYTE * facts.unknown_bytes
-    return Figures(total, facts.tokens, facts.characters, facts.bytes, facts.words, facts.unknown)
-
-
 def score_parts(model: Any, prepared: Prepared, reporter: Reporter) -> dict[str, Any]:
     """The figures of the validation text and, once, of the test text; None for a part that is empty."""
     return {
-        name: score_part(model, part, prepared.tokenizer, reporter).as_json() if part.facts.tokens else None
-        for name, part in ((name, prepared.parts[name]) for name in ("validation", "test"))
+        name: score_part(model, prepared, name, reporter).as_json() if prepared.parts[name].facts.tokens else None
+        for name in ("validation", "test")
     }
+
+
+def score_part(model: Any, prepared: Prepared, name: str, reporter: Reporter | None = None) -> Figures:
+    """The figures of a whole part, every token counted once; unknown tokens pay for their spelling."""
+    reporter = reporter or Reporter()
+    part, tokenizer = prepared.parts[name], prepared.tokenizer
+    with reporter.task(f"scoring the {name} text", 1.0):
+        if tokenizer.unknown_id is not None:  # what is unknown has to be read again
+            text = prepared.read(name)
+            return figures_of(Scorer(model, tokenizer).score(text, progress=reporter.advance), text)
+        nats = nats_of_ids(model, part.ids, tokenizer.begin_id, policy_for(model), progress=reporter.advance)
+    facts = part.facts
+    return Figures(float(nats.sum()), facts.tokens, facts.characters, facts.bytes, facts.words)

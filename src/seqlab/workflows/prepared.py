@@ -16,7 +16,7 @@ from seqlab.core.settings import LMSettings, TokenizerSettings, default_vocab_si
 from seqlab.core.units import parse_split
 from seqlab.data.cache import cache_folder
 from seqlab.data.overlap import Overlap, shared_passages
-from seqlab.data.prepare import PARTS, Bounds, Part, pieces_of, prepare, split_bounds
+from seqlab.data.prepare import PARTS, Bounds, Part, pieces_of, prepare, read_slice, split_bounds
 from seqlab.data.sources import Text
 from seqlab.data.tokenizers import Tokenizer
 
@@ -27,6 +27,11 @@ class Prepared:
     tokenizer: Tokenizer
     parts: dict[str, Part]
     overlap: Overlap
+    bounds: Bounds
+
+    def read(self, name: str) -> str:
+        """The text of one part."""
+        return read_slice(self.text, self.bounds[name])
 
     @classmethod
     def of(cls, text: Text, settings: LMSettings, tokenizer: Tokenizer | None, reporter: Reporter) -> Prepared:
@@ -34,7 +39,7 @@ class Prepared:
         tokenizer = tokenizer or _fitted_tokenizer(text, bounds["train"], settings.tokenizer, reporter)
         with reporter.task("encoding", text.bytes):
             parts = prepare(text, tokenizer, bounds, _adding_up(reporter))
-        return cls(text, tokenizer, parts, _overlap(text, bounds))
+        return cls(text, tokenizer, parts, _overlap(text, bounds), bounds)
 
 
 def _checked_bounds(text: Text, split: str) -> Bounds:
