@@ -25,7 +25,7 @@ def test_the_demo_without_a_registry(seqlab_command: Command) -> None:  # noqa: 
     assert "shakespeare" in missing
     assert "using 'pydoc' instead" in missing
     assert "stands in the training text" in shared
-    for name in ("uniform", "unigram", "6-gram", "xz", "seqlab lstm"):
+    for name in ("uniform", "unigram", "7-gram", "xz", "seqlab lstm"):
         assert name in answer.out
     assert "perplexity/char" in answer.out
     assert "bits/byte" in answer.out

@@ -78,6 +78,7 @@ class Surprisals:
     unknown: NDArray[np.bool_]
     spelling: NDArray[np.float64]  # the share of `nats` that unknown tokens pay for their spelling
     lossy: bool = False  # the tokenizer dropped part of the text: the figures are not those of a string
+    restoration: NDArray[np.float64] | None = None  # the share that undoes a normalisation, if there was one
 
     def __len__(self) -> int:
         return len(self.nats)
