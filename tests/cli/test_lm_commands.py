@@ -56,14 +56,18 @@ def test_perplexity_prints_every_unit_and_the_context(seqlab_command: Command, t
     (Path(small_text).parent / "other.txt").write_text("the of 漢 and")
     answer = seqlab_command("lm", "perplexity", trained, "--on", small_text, "other.txt", "--json")
     rows = answer.json["rows"]
-    assert len(rows) == 2
+    assert [row["closed_vocabulary"] for row in rows] == [False, False, True]
     assert all(row.keys() >= ROW_KEYS for row in rows)
     assert rows[0]["unknown_rate"] == 0
     assert rows[1]["unknown_rate"] == pytest.approx(1 / 12)
     assert "1 of 12 tokens" in answer.err
-    assert answer.err.count("is the very text that run was trained on") == 1
+    assert answer.err.count("was trained on: its figures flatter") == 1
     assert answer.json["comparisons"] == []
-    table = seqlab_command("lm", "perplexity", trained, "--on", small_text)
+    simple = answer.json["baselines"]
+    assert len(simple["rows"]) == 9  # two texts: three compressors and an n-gram, which also has a closed figure
+    assert [c["a"] for c in simple["comparisons"]] == [str(trained)] * 2
+    table = seqlab_command("lm", "perplexity", trained, "--on", small_text, "--csv", "tokens.csv")
+    assert Path("tokens.csv").read_text().startswith("model,text,token,start,end,unknown,nats")
     assert "ppl/word" in table.out
     assert "begin id" in table.out
 

@@ -1,4 +1,4 @@
-"""`seqlab lm train|generate|perplexity`."""
+"""`seqlab lm train|generate`; `seqlab lm perplexity` is beside it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from seqlab.cli.arguments import Parser, add_common, add_settings, given_settings, preset_table
+from seqlab.cli.perplexity import add_perplexity
 from seqlab.cli.terminal import TerminalReporter, emit_json, table
 from seqlab.core.units import human_seconds
 
@@ -26,11 +27,6 @@ examples:
   seqlab lm generate runs/mine --prompt "To be" --tokens 300 --temperature 0.8 --top-p 0.95 --seed 1
   seqlab lm generate runs/mine --temperature 0            the likeliest token each time
 """
-PERPLEXITY = """Measure trained models on texts: perplexity and bits per byte, every token counted once.
-
-example:
-  seqlab lm perplexity runs/mine --on other.txt
-"""
 
 
 def add_commands(commands: Any) -> None:
@@ -43,7 +39,7 @@ def add_commands(commands: Any) -> None:
     actions = lm.add_subparsers(metavar="ACTION", parser_class=Parser)
     _add_train(actions)
     _add_generate(actions)
-    _add_perplexity(actions)
+    add_perplexity(actions)
 
 
 # --------------------------------------------------------------------------- train
@@ -112,6 +108,8 @@ def _figure_row(name: str, figures: dict[str, Any]) -> list[str]:
 
 
 def _outcome(final: dict[str, Any]) -> str:
+    if not final["step"]:
+        return f"fitted to {final['tokens']:,} tokens in {human_seconds(final['seconds'])}; context: {final['context']}"
     return (
         f"{final['outcome']} after {final['step']:,} steps, {final['tokens']:,} tokens, "
         f"{human_seconds(final['seconds'])}; "
@@ -151,54 +149,3 @@ def generate(arguments: argparse.Namespace) -> int:
         sys.stdout.flush()
     sys.stdout.write(decoder.decode(b"", final=True) + "\n")
     return 0
-
-
-# --------------------------------------------------------------------------- perplexity
-
-
-def _add_perplexity(actions: Any) -> None:
-    parser = actions.add_parser("perplexity", help="measure models on texts", description=PERPLEXITY)
-    parser.add_argument("folders", nargs="+", metavar="RUN", help="run folders")
-    parser.add_argument("--on", nargs="+", required=True, metavar="TEXT", help="texts, as for 'seqlab lm train'")
-    parser.add_argument("--encoding", default="utf-8", help="encoding of the texts (default: utf-8)")
-    add_common(parser)
-    parser.set_defaults(run=perplexity, parser=parser)
-
-
-def perplexity(arguments: argparse.Namespace) -> int:
-    from seqlab.workflows.perplexity import perplexity_sheet
-
-    rows = perplexity_sheet(
-        arguments.folders,
-        arguments.on,
-        encoding=arguments.encoding,
-        threads=arguments.threads,
-        reporter=TerminalReporter(),
-    )
-    if arguments.json:
-        emit_json({"rows": rows, "comparisons": []})
-        return 0
-    print(sheet_table(rows))
-    for context in sorted({row["context"] for row in rows}):
-        print(f"\ncontext: {context}. Every token is counted once; unknown tokens pay for their spelling.")
-    return 0
-
-
-SHEET = (
-    ("unknown", "unknown_rate", ".2%"),
-    ("nats/token", "nats_per_token", ".4f"),
-    ("ppl/token", "perplexity_per_token", ".2f"),
-    ("ppl/word", "perplexity_per_word", ".4g"),
-    ("ppl/char", "perplexity_per_character", ".3f"),
-    ("bits/char", "bits_per_character", ".4f"),
-    ("bits/byte", "bits_per_byte", ".4f"),
-)
-
-
-def sheet_table(rows: list[dict[str, Any]]) -> str:
-    def cells(row: dict[str, Any]) -> list[str]:
-        figures = ["–" if row[key] is None else format(row[key], form) for _, key, form in SHEET]
-        return [row["model"], row["text"], f"{row['tokens']:,}", *figures]
-
-    header = ["model", "text", "tokens", *(label for label, _, _ in SHEET)]
-    return table(header, [cells(row) for row in rows], left=2)

@@ -35,6 +35,7 @@ OPTIMISERS = ("adamw", "sgd")
 class DataSettings:
     text: str = setting("", "a text file, folder, .gz/.bz2/.xz, '-' or the name of a corpus")
     encoding: str = setting("utf-8", "encoding of the text files")
+    normalise: str = setting("", "steps applied to the text first, such as lower,digits (see docs/measuring.md)")
     split: str = setting("80/10/10", "training/validation/test shares, contiguous, in percent")
 
 

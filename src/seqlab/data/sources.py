@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from seqlab.core.errors import DataError, UsageError, nearest
-from seqlab.core.files import BLOCK, make_folder, write_failures
+from seqlab.core.files import BLOCK, make_folder, sha256_of, write_bytes, write_failures
 from seqlab.data.cache import cache_folder
 from seqlab.data.corpora import CORPORA, load_corpus
 
@@ -145,6 +145,14 @@ def _spool(files: Iterable[tuple[str, IO[bytes]]], encoding: str, name: str) -> 
         finally:
             partial.unlink(missing_ok=True)
     return Text(path, name, count, digest.hexdigest())
+
+
+def keep_text(content: bytes, name: str, licence: str) -> Text:
+    """A text made by a program, kept in the cache under its checksum."""
+    digest = sha256_of(content)
+    path = make_folder(cache_folder() / "texts") / f"{digest}.txt"
+    write_bytes(path, content)
+    return Text(path, name, len(content), digest, licence)
 
 
 def _joined_blocks(files: Iterable[tuple[str, IO[bytes]]], encoding: str) -> Iterator[bytes]:

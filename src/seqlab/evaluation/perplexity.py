@@ -20,6 +20,7 @@ class Figures:
     bytes: int
     words: int | None = None
     unknown: int = 0
+    restoration: float = 0.0  # the share of `nats` that undoes a normalisation
 
     @property
     def nats_per_token(self) -> float:
@@ -37,6 +38,10 @@ class Figures:
     @property
     def nats_per_character(self) -> float:
         return self.nats / self.characters if self.characters else math.nan
+
+    @property
+    def restoration_bits_per_byte(self) -> float:
+        return self.restoration / (math.log(2) * self.bytes) if self.bytes else math.nan
 
     @property
     def unknown_rate(self) -> float:
@@ -63,6 +68,7 @@ class Figures:
             "perplexity_per_character": self.perplexity(self.characters),
             "bits_per_character": self.bits_per_character,
             "bits_per_byte": self.bits_per_byte,
+            "restoration_bits_per_byte": self.restoration_bits_per_byte,
         }
 
 
@@ -75,4 +81,5 @@ def figures_of(surprisals: Surprisals, text: str) -> Figures:
         bytes=len(text.encode()),
         words=sum(1 for _ in re.finditer(r"\S+", text)),
         unknown=int(surprisals.unknown.sum()),
+        restoration=0.0 if surprisals.restoration is None else float(surprisals.restoration.sum()),
     )

@@ -106,7 +106,7 @@ def compare(a: Numbers, b: Numbers, sizes: NDArray[Any], *, resamples: int = RES
     value = float(differences.sum() / sizes.sum()) / math.log(2)
     ratios = resampled_ratios(differences, sizes, resamples=resamples, seed=seed) / math.log(2)
     low, high = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    stray = np.count_nonzero(np.abs(ratios - value) >= abs(value) * (1 - 1e-12))
+    stray = int(np.count_nonzero(np.abs(ratios - value) >= abs(value) * (1 - 1e-12)))
     correlation = neighbour_correlation(differences / sizes)
     return Difference(value, Interval(float(low), float(high), len(a), correlation), (1 + stray) / (resamples + 1))
 

@@ -38,6 +38,7 @@ from seqlab.workflows.record import facts_of
 from seqlab.workflows.report import write_report
 from seqlab.workflows.run import Run, load
 from seqlab.workflows.run_folder import Line, RunFolder
+from seqlab.workflows.vectors import read_vectors, start_from_vectors
 
 MUCH_SHARED = 0.05  # of the held-out text: from here on the figures flatter
 FEW_STEPS = 20
@@ -78,7 +79,13 @@ class Job:
     ) -> Job:
         """A new job; nothing is written before `open_folder`."""
         seed_dropout(settings.training.seed)
+        vectors = read_vectors(settings, prepared, flags.get("vector_width"), reporter)
+        if vectors is not None:
+            width = vectors.matrix.shape[1]
+            settings = dataclasses.replace(settings, model=dataclasses.replace(settings.model, vector_width=width))
         model = build_lm_from_settings(settings, prepared.tokenizer.vocab_size)
+        if vectors is not None:
+            start_from_vectors(model, vectors)
         if parent is not None:
             model.load_state_dict(parent.model.state_dict())
         batches, carry = _batches(settings, prepared, model)

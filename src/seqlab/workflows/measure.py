@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from seqlab.core.reporting import Reporter
@@ -29,8 +30,25 @@ def score_parts(model: Any, prepared: Prepared, reporter: Reporter) -> dict[str,
 
 
 def score_part(model: Any, prepared: Prepared, name: str, reporter: Reporter | None = None) -> Figures:
-    """The figures of a whole part, every token counted once; unknown tokens pay for their spelling."""
-    reporter = reporter or Reporter()
+    """The figures of a whole part, every token counted once; unknown tokens pay for their spelling.
+
+    If the text was normalised, the price of undoing that is added and the units are those of the original.
+    """
+    figures = _score_used(model, prepared, name, reporter or Reporter())
+    undo = prepared.undoing.get(name)
+    if undo is None:
+        return figures
+    return replace(
+        figures,
+        nats=figures.nats + undo.nats,
+        restoration=undo.nats,
+        bytes=undo.bytes,
+        characters=undo.characters,
+        words=undo.words,
+    )
+
+
+def _score_used(model: Any, prepared: Prepared, name: str, reporter: Reporter) -> Figures:
     part, tokenizer = prepared.parts[name], prepared.tokenizer
     with reporter.task(f"scoring the {name} text", 1.0):
         if tokenizer.unknown_id is not None:  # what is unknown has to be read again

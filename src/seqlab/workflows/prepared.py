@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -15,10 +16,22 @@ from seqlab.core.reporting import Reporter
 from seqlab.core.settings import LMSettings, TokenizerSettings, default_vocab_size, fitted
 from seqlab.core.units import parse_split
 from seqlab.data.cache import cache_folder
+from seqlab.data.normalise import normalise, parse_steps
 from seqlab.data.overlap import Overlap, shared_passages
 from seqlab.data.prepare import PARTS, Bounds, Part, pieces_of, prepare, read_slice, split_bounds
-from seqlab.data.sources import Text
+from seqlab.data.sources import Text, keep_text
 from seqlab.data.tokenizers import Tokenizer
+from seqlab.evaluation.restoration import restoration_nats
+
+
+@dataclass(frozen=True)
+class Undoing:
+    """What it costs to restore a normalised part, and the units of the original that the total is spread over."""
+
+    nats: float
+    bytes: int
+    characters: int
+    words: int
 
 
 @dataclass(frozen=True)
@@ -27,19 +40,45 @@ class Prepared:
     tokenizer: Tokenizer
     parts: dict[str, Part]
     overlap: Overlap
-    bounds: Bounds
+    used: Text  # what was encoded: the text itself, or what normalisation made of it
+    bounds: Bounds  # of the parts in it
+    undoing: dict[str, Undoing]  # of each part, if the text was normalised
 
     def read(self, name: str) -> str:
-        """The text of one part."""
-        return read_slice(self.text, self.bounds[name])
+        """The text of one part, as it was encoded."""
+        return read_slice(self.used, self.bounds[name])
 
     @classmethod
     def of(cls, text: Text, settings: LMSettings, tokenizer: Tokenizer | None, reporter: Reporter) -> Prepared:
         bounds = _checked_bounds(text, settings.data.split)
-        tokenizer = tokenizer or _fitted_tokenizer(text, bounds["train"], settings.tokenizer, reporter)
-        with reporter.task("encoding", text.bytes):
-            parts = prepare(text, tokenizer, bounds, _adding_up(reporter))
-        return cls(text, tokenizer, parts, _overlap(text, bounds), bounds)
+        steps = parse_steps(settings.data.normalise)
+        used, bounds, undoing = _normalised(text, bounds, steps, reporter) if steps else (text, bounds, {})
+        tokenizer = tokenizer or _fitted_tokenizer(used, bounds["train"], settings.tokenizer, reporter)
+        with reporter.task("encoding", used.bytes):
+            parts = prepare(used, tokenizer, bounds, _adding_up(reporter))
+        return cls(text, tokenizer, parts, _overlap(used, bounds), used, bounds, undoing)
+
+
+def _normalised(
+    text: Text, bounds: Bounds, steps: tuple[str, ...], reporter: Reporter
+) -> tuple[Text, Bounds, dict[str, Undoing]]:
+    """Each part normalised by itself, joined as one text in the cache; the held-out parts with their price."""
+    contents: dict[str, bytes] = {}
+    undoing: dict[str, Undoing] = {}
+    with reporter.task(f"normalising ({', '.join(steps)})", None):
+        for name in PARTS:
+            original = read_slice(text, bounds[name])
+            normalised = normalise(original, steps)
+            contents[name] = normalised.text.encode()
+            if name != "train":
+                nats = sum(step.nats for step in restoration_nats(normalised))
+                undoing[name] = Undoing(nats, len(original.encode()), len(original), len(original.split()))
+    whole = b"".join(contents.values())
+    if not contents["train"]:
+        raise DataError(f"--normalise {','.join(steps)} leaves nothing of the training part of {text.name}")
+    used = keep_text(whole, text.name, text.licence)
+    edges = [0, *itertools.accumulate(len(contents[name]) for name in PARTS)]
+    return used, dict(zip(PARTS, itertools.pairwise(edges), strict=True)), undoing
 
 
 def _checked_bounds(text: Text, split: str) -> Bounds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from seqlab.core.registry import FITTED_MODELS, look_up
 from seqlab.core.seeding import torch_generator
 from seqlab.core.settings import LMSettings, fitted
 from seqlab.core.types import Surprisals
+from seqlab.data.normalise import normalise, parse_steps
 from seqlab.data.tokenizers import Tokenizer, load_tokenizer
+from seqlab.evaluation.normalised import NormalisedScorer
 from seqlab.evaluation.surprisal import Scorer
 from seqlab.generation.sampling import Choice, generate
 from seqlab.models.build import build_lm_from_settings
@@ -56,9 +59,16 @@ class Run:
         state = "interrupted" if self.interrupted else "finished"
         return f"Run({str(self.folder)!r}, {self.settings.model.kind}, weights of step {self.step:,}, {state})"
 
+    @cached_property
+    def scorer(self) -> Scorer | NormalisedScorer:
+        """Scores any text; one that the run would have normalised pays for undoing that."""
+        plain = Scorer(self.model, self.tokenizer)
+        return NormalisedScorer(plain, self.steps) if self.steps else plain
+
     @property
-    def scorer(self) -> Scorer:
-        return Scorer(self.model, self.tokenizer)
+    def steps(self) -> tuple[str, ...]:
+        """The normalisation that the model was trained after."""
+        return parse_steps(self.settings.data.normalise)
 
     def score(self, text: str) -> Surprisals:
         """−ln p of every token of the text, with byte spans."""
@@ -88,7 +98,7 @@ class Run:
         """The bytes of the continuation, token by token. The unknown class is never generated."""
         if tokens < 0:
             raise UsageError(f"--tokens {tokens} must not be negative")
-        read = [self.tokenizer.begin_id, *self.tokenizer.encode(prompt).ids.tolist()]
+        read = [self.tokenizer.begin_id, *self.tokenizer.encode(normalise(prompt, self.steps).text).ids.tolist()]
         never = () if self.tokenizer.unknown_id is None else (self.tokenizer.unknown_id,)
         chosen = generate(
             self.model,
