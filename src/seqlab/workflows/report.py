@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 from seqlab.core.files import write_bytes, write_text
@@ -10,6 +9,7 @@ from seqlab.core.settings import flags_of, to_table
 from seqlab.core.units import human_count, human_seconds
 from seqlab.data.overlap import Overlap
 from seqlab.data.sources import Text
+from seqlab.workflows.pages import embedded, render
 from seqlab.workflows.plots import loss_curve
 from seqlab.workflows.run import Run
 from seqlab.workflows.run_folder import Line
@@ -63,14 +63,12 @@ def figure_rows(final: Line) -> list[tuple[str, list[str]]]:
 def _page(
     run: Run, final: Line, title: str, picture: bytes | None, samples: list[tuple[str, str]], overlap: Overlap
 ) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(loader=PackageLoader("seqlab.workflows", "."), autoescape=True, undefined=StrictUndefined)
     explained = {f.name: f.metadata["help"] for _, f in flags_of(type(run.settings)).values()}
-    return environment.get_template("report.html.j2").render(
+    return render(
+        "report.html.j2",
         title=title,
         headline=_headline(run, final),
-        picture=None if picture is None else base64.b64encode(picture).decode(),
+        picture=None if picture is None else embedded(picture),
         parts=[name for name in ("validation", "test") if final.get(name)],
         rows=figure_rows(final),
         context=final["context"],
