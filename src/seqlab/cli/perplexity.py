@@ -7,6 +7,10 @@ from typing import Any
 
 from seqlab.cli.arguments import add_common
 from seqlab.cli.terminal import TerminalReporter, emit_json, table
+from seqlab.core.errors import UsageError
+
+MATRIX_ONLY = ("out", "model", "tokenizer", "budget")
+NOT_WITH_MATRIX = ("on", "hf", "normalise", "html", "csv")
 
 DESCRIPTION = """Measure trained models on texts: perplexity in every unit, bits per byte with a 95 % interval,
 paired tests between models. Every token is counted once; unknown words pay for their spelling.
@@ -17,13 +21,14 @@ examples:
   seqlab lm perplexity runs/mine --on article.txt --normalise digits,prose    what undoing it costs is counted
   seqlab lm perplexity runs/mine --hf folder --on other.txt                   beside a Hugging Face model
   seqlab lm perplexity runs/mine --on other.txt --html heat.html --csv tokens.csv
+  seqlab lm perplexity --matrix shakespeare wikipedia-sample --budget 60s     every domain's model on every domain
 """
 
 
 def add_perplexity(actions: Any) -> None:
     parser = actions.add_parser("perplexity", help="measure models on texts", description=DESCRIPTION)
-    parser.add_argument("folders", nargs="*", metavar="RUN", help="run folders")
-    parser.add_argument("--on", nargs="+", required=True, metavar="TEXT", help="texts, as for 'seqlab lm train'")
+    parser.add_argument("folders", nargs="*", metavar="RUN", help="run folders (with --matrix also texts)")
+    parser.add_argument("--on", nargs="+", metavar="TEXT", help="texts, as for 'seqlab lm train'")
     parser.add_argument("--hf", nargs="+", default=[], metavar="FOLDER", help="Hugging Face causal models, from disk")
     parser.add_argument("--normalise", default="", metavar="STEPS", help="normalise the texts first: lower,digits,…")
     parser.add_argument(
@@ -32,13 +37,27 @@ def add_perplexity(actions: Any) -> None:
         default=True,
         help="an n-gram and compressors beside them, fitted to the same training text (default: yes)",
     )
+    parser.add_argument("--html", metavar="FILE", help="the text with every token coloured by its surprisal")
     parser.add_argument("--csv", metavar="FILE", help="every token with its byte span and its surprisal")
     parser.add_argument("--encoding", default="utf-8", help="encoding of the texts (default: utf-8)")
+    matrix = parser.add_argument_group("domains against each other")
+    matrix.add_argument("--matrix", action="store_true", help="every domain's model on every domain's held-out text")
+    matrix.add_argument("--out", metavar="FOLDER", help="where --matrix puts runs and pictures")
+    for name, text in (("model", "lstm"), ("tokenizer", "char"), ("budget", "60s")):
+        matrix.add_argument(f"--{name}", metavar=name.upper(), help=f"to train on texts (default: {text})")
     add_common(parser)
     parser.set_defaults(run=perplexity, parser=parser)
 
 
 def perplexity(arguments: argparse.Namespace) -> int:
+    if arguments.matrix:
+        return matrix(arguments)
+    for name in MATRIX_ONLY:
+        if getattr(arguments, name) is not None:
+            raise UsageError(f"--{name} belongs to --matrix; leave it out")
+    if not arguments.on:
+        raise UsageError("no text is named; for example: seqlab lm perplexity runs/mine --on my.txt")
+    from seqlab.workflows.pages_of_sheet import write_pages
     from seqlab.workflows.perplexity import perplexity_sheet
     from seqlab.workflows.tables import write_csv
 
@@ -57,11 +76,59 @@ def perplexity(arguments: argparse.Namespace) -> int:
         reporter.warn(note)
     if arguments.csv:
         write_csv(arguments.csv, sheet.scored)
+    if arguments.html:
+        for page in write_pages(arguments.html, sheet.scored):
+            reporter.note(f"heat map: {page}")
     if arguments.json:
         emit_json(sheet_json(sheet.rows, sheet.comparisons))
     else:
         print(sheet_text(sheet.rows, sheet.comparisons))
     return 0
+
+
+def matrix(arguments: argparse.Namespace) -> int:
+    from seqlab.workflows.matrix import domain_matrix
+
+    for name in NOT_WITH_MATRIX:
+        if getattr(arguments, name):
+            raise UsageError(f"--{name} does not go with --matrix, which scores each domain's own held-out text")
+    model = arguments.model or "lstm"
+    flags = {"model": model, "tokenizer": arguments.tokenizer or "char", "encoding": arguments.encoding}
+    flags |= {} if model == "ngram" else {"budget": arguments.budget or "60s"}
+    reporter = TerminalReporter()
+    found = domain_matrix(arguments.folders, out=arguments.out, threads=arguments.threads, reporter=reporter, **flags)
+    for note in found.sheet.notes:
+        reporter.warn(note)
+    if arguments.json:
+        emit_json(sheet_json(found.sheet.rows, found.sheet.comparisons) | {"matrix": found.as_json()})
+    else:
+        print(matrix_text(found.as_json()))
+    return 0
+
+
+def matrix_text(found: dict[str, Any]) -> str:
+    """Domain × domain, then what each gap consists of."""
+    names = found["domains"]
+    cells = [[name, *(f"{x:.4f}" for x in row)] for name, row in zip(names, found["bits_per_byte"], strict=True)]
+    grid = table(["model trained on \\ text read", *names], cells)
+    if not found["gaps"]:
+        return grid
+    classes = list(found["gaps"][0]["shares"])
+    rows = [
+        [gap["trained_on"], gap["text"], f"{gap['gap']:.4f}", _range(gap["interval"], ".4f")]
+        + [f"{gap['shares'][name]:.4f}" for name in classes]
+        for gap in found["gaps"]
+    ]
+    gaps = table(["trained on", "reads", "gap", "95 % interval", *classes], rows, left=2)
+    pictures = "\n".join(f"picture: {path}" for path in found["pictures"])
+    return "\n\n".join(
+        [
+            f"bits per byte on held-out text\n{grid}",
+            f"the gap to the text's own model, and its shares (bits per byte)\n{gaps}",
+            f"method: {found['method']}",
+            pictures,
+        ]
+    )
 
 
 def sheet_json(rows: list[dict[str, Any]], comparisons: list[dict[str, Any]]) -> dict[str, Any]:

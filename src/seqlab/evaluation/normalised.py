@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from seqlab.core.types import Surprisals
-from seqlab.data.normalise import Normalised, code_points, normalise
+from seqlab.data.normalise import Normalised, normalise
+from seqlab.evaluation.characters import byte_offsets
 from seqlab.evaluation.restoration import restoration_nats
 
 
@@ -31,7 +31,7 @@ class NormalisedScorer:
 
 
 def _laid_on_original(table: Surprisals, normalised: Normalised) -> Surprisals:
-    original_bytes = _byte_positions(normalised.original)
+    original_bytes = byte_offsets(normalised.original)
     spread = np.zeros(len(normalised.original) + 1)
     for step in restoration_nats(normalised):
         spread += step.spread
@@ -42,7 +42,7 @@ def _laid_on_original(table: Surprisals, normalised: Normalised) -> Surprisals:
         whole = nothing + cost[-1]
         start = np.zeros(len(nothing), np.int64)
         return Surprisals(whole, start, end[: len(nothing)], nothing > 0, nothing, False, whole)
-    first = np.searchsorted(_byte_positions(normalised.text), table.start, side="right") - 1  # its first character
+    first = np.searchsorted(byte_offsets(normalised.text), table.start, side="right") - 1  # its first character
     begins = normalised.origin()[first]
     begins[0] = 0
     edges = np.concatenate([begins, [len(normalised.original)]])
@@ -52,10 +52,3 @@ def _laid_on_original(table: Surprisals, normalised: Normalised) -> Surprisals:
     return Surprisals(
         table.nats + restoration, spans[:-1], spans[1:], table.unknown, table.spelling, table.lossy, restoration
     )
-
-
-def _byte_positions(text: str) -> NDArray[np.int64]:
-    """Where each character starts in UTF-8, and the end."""
-    points = code_points(text)
-    lengths = 1 + (points >= 0x80).astype(np.int64) + (points >= 0x800) + (points >= 0x10000)
-    return np.concatenate([[0], np.cumsum(lengths)])

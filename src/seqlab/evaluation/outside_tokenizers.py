@@ -24,6 +24,7 @@ from tokenizers import Tokenizer as Library
 from seqlab.core.errors import DataError, UsageError
 from seqlab.core.types import Encoding
 from seqlab.data.tokenizers import Tokenizer, letter_of_byte
+from seqlab.evaluation.characters import byte_offsets
 
 Ints = NDArray[np.int64]
 Encoder = Callable[[str], Encoding]
@@ -59,7 +60,7 @@ class LibraryEncoder:
         self.added = frozenset(library.get_added_tokens_decoder())
 
     def __call__(self, text: str) -> Encoding:
-        data, byte_at = _utf8(text), _byte_offsets(text)
+        data, byte_at = _utf8(text), byte_offsets(text)
         found = self.library.encode(text, add_special_tokens=False)
         if data and not found.ids:
             raise DataError(f"the tokenizer makes no token of this text ({len(data)} bytes): nothing can be scored")
@@ -169,7 +170,7 @@ def encode_by_decoding(tokenizer: Any, text: str) -> Encoding:
             f"({text[position : position + 12]!r}); give a tokenizer with offsets, such as a `tokenizers.Tokenizer`"
         )
     ends += [position] * (len(ids) - len(ends))
-    return _encoding(np.array(ids, np.int64), _byte_offsets(text)[np.array(ends, np.int64)], [False] * len(ids))
+    return _encoding(np.array(ids, np.int64), byte_offsets(text)[np.array(ends, np.int64)], [False] * len(ids))
 
 
 def _plain_ids(tokenizer: Any, text: str) -> list[int]:
@@ -190,10 +191,3 @@ def _utf8(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise DataError(f"the text has a lone surrogate at character {error.start}: not Unicode") from None
-
-
-def _byte_offsets(text: str) -> Ints:
-    """Byte offset of every character of the text, and of its end (n + 1)."""
-    code_points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    lengths = 1 + sum((code_points >= limit).astype(np.int64) for limit in (0x80, 0x800, 0x10000))
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
