@@ -4,6 +4,7 @@ run = seqlab.train_lm("my.txt", model="gru", budget="60s", out="runs/mine")
 run = seqlab.load("runs/mine")
 run.generate("To be", tokens=200)
 run.score("any text").nats
+duel = seqlab.compare_lms("my.txt", models="lstm,transformer", match="parameters", seeds=3)
 
 A model of your own, or anybody's, in three lines (module(ids) gives logits):
 
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from seqlab.evaluation.outsiders import ModuleScorer
     from seqlab.evaluation.perplexity import figures_of
+    from seqlab.workflows.compare import compare_lms as compare_lms
     from seqlab.workflows.lm import train_lm as train_lm
     from seqlab.workflows.run import load as load
 
@@ -32,6 +34,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 _PUBLIC = {
     "train_lm": "seqlab.workflows.lm:train_lm",
+    "compare_lms": "seqlab.workflows.compare:compare_lms",
     "load": "seqlab.workflows.run:load",
     "scorer": "seqlab.evaluation.outsiders:ModuleScorer",
     "figures": "seqlab.evaluation.perplexity:figures_of",

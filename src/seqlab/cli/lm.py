@@ -1,4 +1,4 @@
-"""`seqlab lm train|generate`; `seqlab lm perplexity` is beside it."""
+"""`seqlab lm train|generate`; `perplexity` and `compare` have files of their own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from seqlab.cli.arguments import Parser, add_common, add_settings, given_settings, preset_table
+from seqlab.cli.compare import add_compare
 from seqlab.cli.perplexity import add_perplexity
 from seqlab.cli.terminal import TerminalReporter, emit_json, table
 from seqlab.core.units import human_seconds
@@ -32,7 +33,7 @@ examples:
 def add_commands(commands: Any) -> None:
     lm: Parser = commands.add_parser(
         "lm",
-        help="language models: train, generate, perplexity",
+        help="language models: train, generate, perplexity, compare",
         description="Language models.\n\nexample:\n  seqlab lm train my.txt",
     )
     lm.set_defaults(parser=lm)
@@ -40,6 +41,7 @@ def add_commands(commands: Any) -> None:
     _add_train(actions)
     _add_generate(actions)
     add_perplexity(actions)
+    add_compare(actions)
 
 
 # --------------------------------------------------------------------------- train

@@ -4,6 +4,9 @@ The tokens of a text are not independent, stretches of about a thousand bytes ne
 into such blocks at white space; a token belongs to the block in which it starts. With s_b nats and n_b bytes
 in block b, bits per byte are Σ s_b / (ln 2 · Σ n_b); the bootstrap draws as many blocks as there are, with
 replacement, and takes the middle 95 % of the figure's values.
+
+A model that was trained with several seeds is judged by the mean over its runs; the bootstrap then draws seeds
+as well as blocks, and allows for how few seeds there are (`two_level`).
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ BLOCK_BYTES = 1000
 FEW_BLOCKS = 30  # below, the sheet says that the interval is unreliable
 MUCH_CORRELATION = 0.3  # between neighbouring blocks: from here on the sheet says that the interval is too narrow
 LEVEL = 0.95
+NORMAL = 1.96  # standard errors that a 95 % interval reaches to either side
 RESAMPLES = 9_999
 GATHERED = 1 << 22  # numbers held at once
 WHITE = b" \t\n\r\x0b\x0c"
@@ -56,6 +60,14 @@ class Difference:
     value: float
     interval: Interval
     p: float
+
+
+@dataclass(frozen=True)
+class SeedDifference(Difference):
+    """The difference of two models, each the mean over its runs, and where its noise comes from."""
+
+    spreads: tuple[float, float]  # s_a, s_b: standard deviation of one run's bits per byte over the seeds
+    block_variance: float  # v: what more seeds do not reduce
 
 
 def cut_blocks(content: bytes, size: int = BLOCK_BYTES) -> Places:
@@ -109,6 +121,114 @@ def compare(a: Numbers, b: Numbers, sizes: NDArray[Any], *, resamples: int = RES
     stray = int(np.count_nonzero(np.abs(ratios - value) >= abs(value) * (1 - 1e-12)))
     correlation = neighbour_correlation(differences / sizes)
     return Difference(value, Interval(float(low), float(high), len(a), correlation), (1 + stray) / (resamples + 1))
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """A figure, how it strays under the two-level bootstrap, and its two sources of noise."""
+
+    value: float
+    strayed: Numbers
+    spreads: tuple[float, ...]
+    block_variance: float
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        low, high = np.quantile(self.value + self.strayed, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        return float(low), float(high)
+
+
+def two_level(
+    groups: Sequence[tuple[float, Numbers]], sizes: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0
+) -> Resampled:
+    """Seeds and blocks drawn with replacement; the blocks are the same for every run of every group.
+
+        figure = Σ_g sign_g · mean over the runs of g of  Σ_b nats / (ln 2 · Σ_b sizes)      groups: (sign, nats (S, n))
+
+    S seeds drawn from S vary too little, by √((S−1)/S): their weights stray by √(S/(S−1)) as much. And S seeds
+    say little about their own spread, so each deviation is divided by √(χ²_ν/ν), which turns a normal into
+    Student's t, with Welch and Satterthwaite's  ν = (Σ V_g + v)² / (Σ V_g²/(S_g − 1) + v²/(n − 1)),
+    V_g = s_g²/S_g the variance of the seeds' mean, v that of the blocks. One run alone has no V: its interval
+    leaves out the luck of the seed.
+    """
+    n = len(sizes)
+    draw = np.random.default_rng([seed, n])
+    figures: list[Numbers] = []
+    blocks_alone: list[Numbers] = []
+    rows = max(1, GATHERED // n)
+    for done in range(0, resamples, rows):
+        drawn = min(rows, resamples - done)
+        picked = draw.integers(n, size=(drawn, n)) + n * np.arange(drawn)[:, None]
+        times = np.bincount(picked.ravel(), minlength=drawn * n).reshape(drawn, n).astype(np.float64)
+        below = math.log(2) * (times @ sizes)
+        figure, alone = np.zeros(drawn), np.zeros(drawn)
+        for sign, nats in groups:
+            ratios = times @ nats.T / below[:, None]  # (drawn, S)
+            figure += sign * (ratios * _seed_weights(draw, drawn, len(nats))).sum(1)
+            alone += sign * ratios.mean(1)
+        figures.append(figure)
+        blocks_alone.append(alone)
+    each = [nats.sum(1) / (math.log(2) * sizes.sum()) for _, nats in groups]
+    value = float(sum(sign * runs.mean() for (sign, _), runs in zip(groups, each, strict=True)))
+    spreads = tuple(float(runs.std(ddof=1)) if len(runs) > 1 else 0.0 for runs in each)
+    variance = float(np.concatenate(blocks_alone).var())
+    freedom = _freedom([(s * s / len(runs), len(runs)) for s, runs in zip(spreads, each, strict=True)], variance, n)
+    strayed = np.concatenate(figures) - value
+    if math.isfinite(freedom):
+        strayed /= np.sqrt(draw.chisquare(freedom, resamples) / freedom)
+    return Resampled(value, strayed, spreads, variance)
+
+
+def _seed_weights(draw: np.random.Generator, rows: int, seeds: int) -> Numbers:
+    """How much each run counts in each resample: 1/S, and the deviations from it widened by √(S/(S−1))."""
+    if seeds == 1:
+        return np.ones((rows, 1))
+    weights = draw.multinomial(seeds, np.full(seeds, 1 / seeds), size=rows) / seeds
+    widened: Numbers = 1 / seeds + (weights - 1 / seeds) * math.sqrt(seeds / (seeds - 1))
+    return widened
+
+
+def _freedom(seed_parts: Sequence[tuple[float, int]], block_variance: float, blocks: int) -> float:
+    """Welch and Satterthwaite's degrees of freedom; infinite where no seed part has any variance."""
+    lucky = [(variance, seeds) for variance, seeds in seed_parts if seeds > 1 and variance > 0]
+    if not lucky or blocks < 2:
+        return math.inf
+    total = block_variance + sum(variance for variance, _ in lucky)
+    uncertain = sum(variance**2 / (seeds - 1) for variance, seeds in lucky) + block_variance**2 / (blocks - 1)
+    return total**2 / uncertain
+
+
+def interval_of_runs(runs: Numbers, sizes: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
+    """The interval of a model's bits per byte, the mean over its runs; runs (S, n) holds nats per block."""
+    found = two_level([(1.0, runs)], sizes, resamples=resamples, seed=seed)
+    return Interval(*found.limits, len(sizes), neighbour_correlation(runs.mean(0) / sizes))
+
+
+def compare_runs(
+    a: Numbers, b: Numbers, sizes: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0
+) -> SeedDifference:
+    """Paired over the blocks, independent over the seeds; a (S_a, n), b (S_b, n). p as in `compare`."""
+    found = two_level([(1.0, a), (-1.0, b)], sizes, resamples=resamples, seed=seed)
+    far = int(np.count_nonzero(np.abs(found.strayed) >= abs(found.value) * (1 - 1e-12)))
+    interval = Interval(*found.limits, len(sizes), neighbour_correlation((a.mean(0) - b.mean(0)) / sizes))
+    spreads = (found.spreads[0], found.spreads[1])
+    return SeedDifference(found.value, interval, (1 + far) / (resamples + 1), spreads, found.block_variance)
+
+
+def seeds_to_settle(found: SeedDifference) -> float:
+    """The seeds per model at which a difference of this size would be settled; infinite if they never do.
+
+    1.96 · √((s_a² + s_b²)/n + v) < |difference|
+    """
+    room = (found.value / NORMAL) ** 2 - found.block_variance
+    if room <= 0:
+        return math.inf
+    return math.floor(sum(s * s for s in found.spreads) / room) + 1
+
+
+def text_to_settle(found: SeedDifference) -> float:
+    """How many times the text would be needed, the seeds' luck left aside: v / k < (difference / 1.96)²."""
+    return found.block_variance * (NORMAL / found.value) ** 2 if found.value else math.inf
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -38,15 +38,22 @@ def build_lm_from_settings(settings: LMSettings, vocab_size: int) -> Any:
     return build_lm(settings.model.kind, vocab_size, seed=settings.training.seed, **_sizes(settings))
 
 
+def outline_lm(settings: LMSettings, vocab_size: int) -> Any:
+    """The same model without numbers in it (torch's device "meta"): shapes to count, at no memory."""
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        return look_up(MODELS, settings.model.kind, "model")(vocab_size=vocab_size, **_sizes(settings))
+
+
 def refuse_unknown_sizes(kind: str, names: Iterable[str]) -> None:
     """What a person says of a model must be something that the model has."""
-    known = _known_sizes(kind)
+    known = known_sizes(kind)
     for name in names:
         if name not in known:
             raise UsageError(f"model '{kind}' has no setting '{name}'{nearest(name, known)}")
 
 
-def _known_sizes(kind: str) -> set[str]:
+def known_sizes(kind: str) -> set[str]:
+    """What can be said of a model of this kind."""
     known = set(inspect.signature(look_up(ALL_MODELS, kind, "model")).parameters) - {"vocab_size"}
     return known | {name for name, other in NOT_IN_CONSTRUCTORS.items() if other in known}
 
@@ -54,6 +61,6 @@ def _known_sizes(kind: str) -> set[str]:
 def _sizes(settings: LMSettings) -> dict[str, Any]:
     """What fitted settings say of a model's sizes, as far as its constructor takes them."""
     said = {name: getattr(settings.model, name) for name in MODEL_SIZES} | {"context": settings.training.context}
-    known = _known_sizes(settings.model.kind)
+    known = known_sizes(settings.model.kind)
     known -= NOT_IN_CONSTRUCTORS.keys()
     return {name: value for name, value in said.items() if value is not None and name in known}

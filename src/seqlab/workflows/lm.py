@@ -159,14 +159,18 @@ def _refuse_what_does_not_apply(flags: dict[str, Any], settings: LMSettings) -> 
 
 def _new_folder(out: str | Path | None, settings: LMSettings, held: contextlib.ExitStack) -> RunFolder:
     if out is None:
-        stem = Path(settings.data.text).name.split(".")[0] or "text"
-        stem = "stdin" if settings.data.text == "-" else stem[:60]
-        out = held.enter_context(numbered_folder(Path("runs"), f"{stem}-{settings.model.kind}"))
+        out = held.enter_context(numbered_folder(Path("runs"), f"{stem_of(settings.data.text)}-{settings.model.kind}"))
     folder = RunFolder(out)
     if not folder.is_free():
         raise UsageError(f"{folder.path} exists already; go on with --resume or choose another --out")
     check_writable(folder.path)
     return folder
+
+
+def stem_of(source: str) -> str:
+    """What folders that belong to a text are called by."""
+    stem = Path(source).name.split(".")[0] or "text"
+    return "stdin" if source == "-" else stem[:60]
 
 
 def _with_place(settings: LMSettings) -> LMSettings:

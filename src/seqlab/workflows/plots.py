@@ -6,6 +6,7 @@ import io
 import itertools
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,70 @@ def loss_curve(lines: list[Line], title: str) -> bytes:
     _plain(axes)
     axes.legend(frameon=False)
     return _png(figure)
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What one run had reached after so many seconds and tokens; what is fitted has one value and no way to it."""
+
+    seconds: list[float]
+    tokens: list[float]
+    bits_per_byte: list[float]
+
+
+# Okabe and Ito's colours, which colour-blind readers tell apart; the dashes help in print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
+DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), "-.", (0, (8, 2, 2, 2, 2, 2)), (0, (1, 1)))
+
+
+def duel_curves(models: dict[str, list[Learning]], title: str) -> bytes:
+    """Validation bits per byte against seconds and against tokens: thick the mean over the seeds, thin each seed."""
+    figure = _figure(10.0, 4.4)
+    panels = figure.subplots(1, 2, sharey=True)
+    trained = [run.tokens[-1] for runs in models.values() for run in runs if len(run.tokens) > 1]
+    scale, word = (1e6, "millions") if max(trained, default=0) >= 1e6 else (1e3, "thousands")
+    for axes, attribute, unit, label in (
+        (panels[0], "seconds", 1.0, "training time (seconds)"),
+        (panels[1], "tokens", scale, f"tokens trained on ({word})"),
+    ):
+        for number, (name, runs) in enumerate(models.items()):
+            _draw_model(axes, name, runs, attribute, unit, number)
+        axes.set_xlabel(label, color=INK)
+        axes.set_xlim(left=0)
+        _plain(axes)
+    panels[0].set_ylabel("bits per byte of validation text", color=INK)
+    panels[0].set_ylim(*_range_of_curves([run.bits_per_byte for runs in models.values() for run in runs]))
+    figure.suptitle(title, color=INK, fontsize=11)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False)
+    return _png(figure)
+
+
+def _draw_model(axes: Any, name: str, runs: Sequence[Learning], attribute: str, scale: float, number: int) -> None:
+    look = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number % len(DASHES)]}
+    if not any(len(run.bits_per_byte) > 1 for run in runs):
+        level = sum(run.bits_per_byte[-1] for run in runs) / len(runs)
+        axes.axhline(level, label=name, linewidth=1.6, **look)
+        return
+    for run in runs if len(runs) > 1 else ():
+        places = [x / scale for x in getattr(run, attribute)]
+        axes.plot(places, run.bits_per_byte, linewidth=0.7, alpha=0.45, color=look["color"])
+    places = [x / scale for x in _mean(runs, attribute)]
+    axes.plot(places, _mean(runs, "bits_per_byte"), label=name, linewidth=2.0, **look)
+
+
+def _mean(runs: Sequence[Learning], attribute: str) -> list[float]:
+    """Mean over the runs at each validation, as far as all of them went."""
+    columns = zip(*(getattr(run, attribute) for run in runs), strict=False)
+    return [sum(column) / len(column) for column in columns]
+
+
+def _range_of_curves(curves: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """From the best value up to where every curve has come after a tenth of its way: the first fall is cut off."""
+    low = min(min(curve) for curve in curves)
+    high = max(curve[len(curve) // 10] for curve in curves)
+    margin = 0.06 * (high - low) or 0.1
+    return low - margin, high + margin
 
 
 def _range_without_first_spike(values: list[float]) -> tuple[float, float]:

@@ -1,0 +1,77 @@
+"""`seqlab lm compare`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from seqlab.cli.arguments import add_common, add_settings, given_settings
+from seqlab.cli.terminal import TerminalReporter, emit_json, table
+
+COMPARE = """Let models of equal budget compete on a text: sizes solved for, several seeds each, intervals and a paired
+test on text that none has seen, and a sentence that names the winner or says that there is none.
+
+examples:
+  seqlab lm compare my.txt --models lstm,transformer,gru --budget 60s --match parameters --seeds 3
+  seqlab lm compare my.txt --models lstm,gru,ngram --budget 2000steps --match flops
+  seqlab lm compare my.txt --models lstm,gru --seeds 5          the same duel with more seeds goes on from the first
+After Ctrl-C the same command goes on where it was.
+
+--match parameters   the others get the width at which they have as many parameters as the first model
+--match flops        the others get the width at which a token costs as much as for the first, and as many tokens
+--match time         every model has the sizes that suit the budget, and the whole budget
+The settings below hold for every model that has them; --width, unless times are matched, for the first alone.
+"""
+
+
+def add_compare(actions: Any) -> None:
+    parser = actions.add_parser("compare", help="let models compete on equal terms", description=COMPARE)
+    parser.add_argument("text", help="text file, folder, .gz/.bz2/.xz, '-' or a corpus (see 'seqlab data list')")
+    duel = parser.add_argument_group("duel")
+    duel.add_argument("--models", required=True, metavar="KIND,KIND", help="rnn, gru, lstm, …, bigram or ngram")
+    duel.add_argument(
+        "--match", default="time", metavar="WHAT", help="what is equal: parameters, flops or time (default: time)"
+    )
+    duel.add_argument("--seeds", type=int, default=3, metavar="N", help="trainings of each model (default: 3)")
+    duel.add_argument("--out", metavar="FOLDER", help="folder of the duel (default: runs/compare-TEXT-1, -2, …)")
+    add_settings(parser)
+    add_common(parser)
+    parser.set_defaults(run=compare, parser=parser)
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    from seqlab.workflows.compare import compare_lms
+
+    flags = given_settings(arguments)
+    flags.pop("text", None)
+    duel = compare_lms(
+        arguments.text,
+        models=arguments.models,
+        match=arguments.match,
+        seeds=arguments.seeds,
+        out=arguments.out,
+        threads=arguments.threads,
+        reporter=TerminalReporter(),
+        **flags,
+    )
+    if arguments.json:
+        emit_json(duel.as_json())
+    elif duel.finished:
+        print(duel_text(duel))
+    return 0
+
+
+def duel_text(duel: Any) -> str:
+    """Tables, notes and the sentence."""
+    from seqlab.workflows.duel_report import MODEL_HEADER, PAIR_HEADER, model_rows, pair_rows
+
+    parts = [table(MODEL_HEADER, model_rows(duel), left=2)]
+    if duel.comparisons:
+        *rows, verdicts = zip(*pair_rows(duel), strict=True)
+        lined_up = table(PAIR_HEADER[:-1], [list(row) for row in zip(*rows, strict=True)]).splitlines()
+        ends = [PAIR_HEADER[-1], "", *verdicts]  # the last column is a sentence: it is not lined up
+        parts.append("\n".join(f"{line}  {end}".rstrip() for line, end in zip(lined_up, ends, strict=True)))
+    parts.append("\n".join(f"{note}." for note in duel.notes))
+    parts.append(duel.sentence)
+    parts.append(f"folder: {duel.folder}  (open report.html in a browser; curves.png)")
+    return "\n\n".join(parts)
