@@ -16,7 +16,9 @@ from seqlab.evaluation.statistics import (
     cut_blocks,
     holm,
     interval_of,
+    join,
     neighbour_correlation,
+    resampled_ratios,
 )
 
 
@@ -109,6 +111,29 @@ def test_paired_differences_see_what_single_intervals_cannot() -> None:
     assert apart[0].high > apart[1].low  # side by side they overlap
 
 
+def test_correlated_blocks_are_drawn_together() -> None:
+    """Where a text is hard or easy for several blocks on end, single blocks promise too much."""
+    draw = np.random.default_rng(5)
+    sizes, covered, covered_singly = np.full(400, 1000), 0, 0
+    for repetition in range(300):
+        nats = 500 + 60 * stationary(draw.standard_normal(460), 0.6)[60:]
+        found = interval_of(nats, sizes, resamples=400, seed=repetition)
+        assert found.joined in (2, 4, 8)
+        covered += found.low <= 0.5 / math.log(2) <= found.high
+        low, high = np.quantile(resampled_ratios(nats, sizes, resamples=400, seed=repetition), [0.025, 0.975])
+        covered_singly += low <= 0.5 <= high
+    assert covered_singly / 300 < 0.8
+    assert covered / 300 > 0.88
+
+
+@given(st.integers(1, 50), st.integers(1, 9))
+def test_joining_keeps_the_sum(blocks: int, times: int) -> None:
+    values = np.arange(1.0, 2 * blocks + 1).reshape(2, blocks)
+    joined = join(values, min(times, blocks))
+    assert joined.sum(1).tolist() == values.sum(1).tolist()
+    assert joined.shape[1] == blocks // min(times, blocks)
+
+
 def test_p_values_are_uniform_when_nothing_differs() -> None:
     draw = np.random.default_rng(3)
     sizes = np.full(200, 1000)
@@ -133,7 +158,7 @@ def test_holm_by_hand() -> None:
 
 def test_cautions() -> None:
     assert "only 12 blocks" in str(Interval(1, 2, 12).caution)
-    assert "correlated (0.45)" in str(Interval(1, 2, 100, 0.45).caution)
+    assert "even blocks of about 4,000 bytes are correlated (0.45)" in str(Interval(1, 2, 100, 0.45, 4).caution)
     assert Interval(1, 2, 100, 0.1).caution is None
     assert neighbour_correlation(np.array([1.0, -1.0] * 50)) < -0.9
     assert neighbour_correlation(np.ones(9)) == 0

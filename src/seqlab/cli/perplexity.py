@@ -193,9 +193,9 @@ def sheet_table(rows: list[dict[str, Any]]) -> str:
 def interval_table(rows: list[dict[str, Any]]) -> str:
     def cells(row: dict[str, Any]) -> list[str]:
         others = [_range(row["intervals"][key], form) for _, key, form in INTERVALS]
-        return [*_names(row), *others, _range(row["interval"], ".4f"), f"{row['blocks']:,}"]
+        return [*_names(row), *others, _range(row["interval"], ".4f"), f"{row['blocks']:,} × {row['block_bytes']:,}"]
 
-    header = ["rank", "model", "text", *(label for label, _, _ in INTERVALS), "bits/byte", "blocks"]
+    header = ["rank", "model", "text", *(label for label, _, _ in INTERVALS), "bits/byte", "blocks × bytes"]
     return table(header, [cells(row) for row in rows if row["interval"]], left=3)
 
 

@@ -3,7 +3,8 @@
 The tokens of a text are not independent, stretches of about a thousand bytes nearly are. The text is cut
 into such blocks at white space; a token belongs to the block in which it starts. With s_b nats and n_b bytes
 in block b, bits per byte are Σ s_b / (ln 2 · Σ n_b); the bootstrap draws as many blocks as there are, with
-replacement, and takes the middle 95 % of the figure's values.
+replacement, and takes the middle 95 % of the figure's values. Where neighbouring blocks are still correlated,
+two, four, … of them are drawn as one.
 
 A model that was trained with several seeds is judged by the mean over its runs; the bootstrap then draws seeds
 as well as blocks, and allows for how few seeds there are (`two_level`).
@@ -42,14 +43,16 @@ class Interval:
     high: float
     blocks: int
     correlation: float = 0.0  # of neighbouring blocks
+    joined: int = 1  # how many blocks of about 1,000 bytes were drawn as one, since they are correlated
 
     @property
     def caution(self) -> str | None:
         """Why not to trust it, if there is a reason."""
+        size = f"{BLOCK_BYTES * self.joined:,} bytes"
         if self.blocks < FEW_BLOCKS:
-            return f"only {self.blocks} blocks of about {BLOCK_BYTES:,} bytes: the interval is unreliable"
+            return f"only {self.blocks} blocks of about {size}: the interval is unreliable"
         if self.correlation > MUCH_CORRELATION:
-            return f"neighbouring blocks are correlated ({self.correlation:.2f}): the interval is too narrow"
+            return f"even blocks of about {size} are correlated ({self.correlation:.2f}): the interval is too narrow"
         return None
 
 
@@ -101,11 +104,32 @@ def resampled_ratios(above: Numbers, below: NDArray[Any], *, resamples: int = RE
     return np.concatenate(ratios)
 
 
+def blocks_to_join(rates: Numbers) -> int:
+    """How many neighbouring blocks to draw as one: doubled while they are correlated and 30 would be left.
+
+    A text whose hard and easy stretches are longer than a block has fewer independent pieces than blocks.
+    """
+    times = 1
+    while neighbour_correlation(rates) > MUCH_CORRELATION and len(rates) // 2 >= FEW_BLOCKS:
+        rates, times = join(rates, 2) / join(np.ones(len(rates)), 2), 2 * times
+    return times
+
+
+def join(values: NDArray[Any], times: int) -> NDArray[Any]:
+    """Sums over `times` neighbours along the last dimension; the last group takes the rest."""
+    if times == 1:
+        return values
+    joined: NDArray[Any] = np.add.reduceat(values, np.arange(values.shape[-1] // times) * times, axis=-1)
+    return joined
+
+
 def interval_of(nats: Numbers, sizes: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
     """The interval of Σ nats / (ln 2 · Σ sizes): bits per byte, if the sizes are bytes."""
+    times = blocks_to_join(nats / sizes)
+    nats, sizes = join(nats, times), join(sizes, times)
     ratios = resampled_ratios(nats, sizes, resamples=resamples, seed=seed) / math.log(2)
     low, high = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(float(low), float(high), len(nats), neighbour_correlation(nats / sizes))
+    return Interval(float(low), float(high), len(nats), neighbour_correlation(nats / sizes), times)
 
 
 def compare(a: Numbers, b: Numbers, sizes: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
@@ -114,13 +138,15 @@ def compare(a: Numbers, b: Numbers, sizes: NDArray[Any], *, resamples: int = RES
     p is the share of resamples in which the difference strays from its value by as much as that value is
     from zero; with R resamples it is never below 1 / (R + 1).
     """
-    differences = a - b
+    times = blocks_to_join((a - b) / sizes)
+    differences, sizes = join(a - b, times), join(sizes, times)
     value = float(differences.sum() / sizes.sum()) / math.log(2)
     ratios = resampled_ratios(differences, sizes, resamples=resamples, seed=seed) / math.log(2)
     low, high = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     stray = int(np.count_nonzero(np.abs(ratios - value) >= abs(value) * (1 - 1e-12)))
     correlation = neighbour_correlation(differences / sizes)
-    return Difference(value, Interval(float(low), float(high), len(a), correlation), (1 + stray) / (resamples + 1))
+    interval = Interval(float(low), float(high), len(differences), correlation, times)
+    return Difference(value, interval, (1 + stray) / (resamples + 1))
 
 
 @dataclass(frozen=True)
@@ -200,17 +226,22 @@ def _freedom(seed_parts: Sequence[tuple[float, int]], block_variance: float, blo
 
 def interval_of_runs(runs: Numbers, sizes: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
     """The interval of a model's bits per byte, the mean over its runs; runs (S, n) holds nats per block."""
+    times = blocks_to_join(runs.mean(0) / sizes)
+    runs, sizes = join(runs, times), join(sizes, times)
     found = two_level([(1.0, runs)], sizes, resamples=resamples, seed=seed)
-    return Interval(*found.limits, len(sizes), neighbour_correlation(runs.mean(0) / sizes))
+    return Interval(*found.limits, len(sizes), neighbour_correlation(runs.mean(0) / sizes), times)
 
 
 def compare_runs(
     a: Numbers, b: Numbers, sizes: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> SeedDifference:
     """Paired over the blocks, independent over the seeds; a (S_a, n), b (S_b, n). p as in `compare`."""
+    times = blocks_to_join((a.mean(0) - b.mean(0)) / sizes)
+    a, b, sizes = join(a, times), join(b, times), join(sizes, times)
     found = two_level([(1.0, a), (-1.0, b)], sizes, resamples=resamples, seed=seed)
     far = int(np.count_nonzero(np.abs(found.strayed) >= abs(found.value) * (1 - 1e-12)))
-    interval = Interval(*found.limits, len(sizes), neighbour_correlation((a.mean(0) - b.mean(0)) / sizes))
+    correlation = neighbour_correlation((a.mean(0) - b.mean(0)) / sizes)
+    interval = Interval(*found.limits, len(sizes), correlation, times)
     spreads = (found.spreads[0], found.spreads[1])
     return SeedDifference(found.value, interval, (1 + far) / (resamples + 1), spreads, found.block_variance)
 

@@ -27,7 +27,7 @@ from seqlab.evaluation.baselines import COMPRESSORS, character_ngram, compressor
 from seqlab.evaluation.normalised import NormalisedScorer
 from seqlab.evaluation.outsiders import load_hf
 from seqlab.evaluation.perplexity import Figures, figures_of
-from seqlab.evaluation.statistics import Interval, block_sums, compare, cut_blocks, holm, interval_of
+from seqlab.evaluation.statistics import BLOCK_BYTES, Interval, block_sums, compare, cut_blocks, holm, interval_of
 from seqlab.workflows.run import Run, load
 from seqlab.workflows.training_text import part_of
 
@@ -182,6 +182,7 @@ def _row(one: Scored, figures: Figures, interval: Interval, *, closed: bool) -> 
         "interval": [interval.low, interval.high],
         "intervals": intervals_in_every_unit(interval, figures),
         "blocks": interval.blocks,
+        "block_bytes": BLOCK_BYTES * interval.joined,
         "correlation": interval.correlation,
         "caution": interval.caution,
         "rank": None,
@@ -206,7 +207,7 @@ def _compressor_row(name: str, label: str, train: str, text: Text, content: str)
     nats = compressor_nats(name, train, content)
     size = len(content.encode())
     bits = nats / math.log(2) / size
-    uncounted = ("interval", "intervals", "blocks", "correlation", "caution", "rank")
+    uncounted = ("interval", "intervals", "blocks", "block_bytes", "correlation", "caution", "rank")
     absent = dict.fromkeys((*Figures(0.0, 1, 1, 1).as_json(), *uncounted))
     return absent | {
         "model": f"{name} after the training text{label}",
