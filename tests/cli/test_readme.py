@@ -22,7 +22,7 @@ def shortened(line: str) -> list[str]:
     words = shlex.split(line)[1:]
     if "--budget" in words:
         words[words.index("--budget") + 1] = BUDGET
-    elif words[:2] == ["lm", "train"] and "--resume" not in words:
+    elif words[:2] == ["lm", "train"] and not {"--resume", "ngram"} & set(words):
         words += ["--budget", BUDGET]
     return words
 
@@ -49,8 +49,9 @@ def test_the_python_lines_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
     for code in blocks("python"):
-        exec(compile(code.replace("60s", BUDGET), "README.md", "exec"), {})
+        exec(compile(code.replace("60s", BUDGET), "README.md", "exec"), names)
         assert len(capsys.readouterr().out) > 10
 
 
