@@ -45,7 +45,7 @@ def test_unusable_files(seqlab_command: Command, tmp_path: Path, name: str) -> N
         (["lm", "train", "pydoc", "--from", "nowhere"], 2, "there is no run folder nowhere"),
         (["lm", "generate", "nowhere"], 2, "there is no run folder nowhere"),
         (["lm", "generate", "."], 2, "is not a run folder"),
-        (["lm", "perplexity", "nowhere"], 2, "the following arguments are required: --on"),
+        (["lm", "perplexity", "nowhere"], 2, "no text is named"),
         (["lm"], 2, "a command is missing"),
         (["nonsense"], 2, "unknown command 'nonsense'; known: data, demo, lm"),
         (["lm", "trian"], 2, "unknown command 'trian'; did you mean 'train'?"),

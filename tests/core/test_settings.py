@@ -38,10 +38,10 @@ def test_every_preset_fills_what_training_needs(kind: str, size: str) -> None:
 
 def test_longer_budgets_choose_sizes_that_are_not_smaller() -> None:
     chosen = [SIZES.index(size_for_budget(b)) for b in ("20s", "60s", "2m", "10m", "1h")]
-    assert chosen == [0, 0, 1, 2, 2]
+    assert chosen == [0, 0, 1, 2, 3]
     assert size_for_budget("99s") == "small"
     assert size_for_budget("100s") == size_for_budget("299s") == "medium"
-    assert size_for_budget("5m") == "large"
+    assert size_for_budget("5m") == size_for_budget("29m") == "large"
     assert size_for_budget("500steps") == "small"
 
 

@@ -23,7 +23,7 @@ def setting(default: Any, help: str, *, flag: str | None = None, choices: Any = 
     return field(default=default, metadata={"help": help, "flag": flag, "choices": choices})
 
 
-SIZES = ("small", "medium", "large")
+SIZES = ("small", "medium", "large", "huge")
 POSITIONS = ("rotary", "sinusoidal", "learned")
 ATTENTIONS = ("softmax", "separable", "random_features")
 SCORES = ("dot", "scaled", "additive")
@@ -52,7 +52,7 @@ class ModelSettings:
     kind: str = setting(
         "lstm", "rnn, gru, lstm, attentive-rnn, transformer, bigram or ngram", flag="model", choices=ALL_MODELS
     )
-    size: str | None = setting(None, "small, medium or large (chosen by the budget)", choices=SIZES)
+    size: str | None = setting(None, "small, medium, large or huge (chosen by the budget)", choices=SIZES)
     width: int | None = setting(None, "hidden width")
     depth: int | None = setting(None, "layers")
     heads: int | None = setting(None, "attention heads (transformer)")
@@ -115,31 +115,37 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "small": dict(width=50) | _BIGRAM,
         "medium": dict(width=100) | _BIGRAM,
         "large": dict(width=200) | _BIGRAM,
+        "huge": dict(width=400) | _BIGRAM,
     },
     "rnn": {
         "small": dict(width=256, learning_rate=2e-3, dropout=0.0) | _RECURRENT,
         "medium": dict(width=384, learning_rate=1.5e-3, dropout=0.1) | _RECURRENT,
         "large": dict(width=640, learning_rate=1e-3, dropout=0.3) | _RECURRENT,
+        "huge": dict(width=896, learning_rate=7e-4, dropout=0.5) | _RECURRENT | _LONG,
     },
     "gru": {
         "small": dict(width=256, learning_rate=6e-3, dropout=0.0) | _RECURRENT,
         "medium": dict(width=320, learning_rate=5e-3, dropout=0.15) | _RECURRENT,
         "large": dict(width=384, learning_rate=4e-3, dropout=0.3) | _RECURRENT | _LONG,
+        "huge": dict(width=512, learning_rate=3e-3, dropout=0.5) | _RECURRENT | _LONG,
     },
     "lstm": {
         "small": dict(width=256, learning_rate=6e-3, dropout=0.0) | _RECURRENT,
         "medium": dict(width=320, learning_rate=5e-3, dropout=0.15) | _RECURRENT,
         "large": dict(width=384, learning_rate=4e-3, dropout=0.3) | _RECURRENT | _LONG,
+        "huge": dict(width=512, learning_rate=3e-3, dropout=0.5) | _RECURRENT | _LONG,
     },
     "attentive-rnn": {
         "small": dict(width=256, learning_rate=2e-3, dropout=0.0) | _ATTENTIVE,
         "medium": dict(width=384, learning_rate=1.5e-3, dropout=0.1) | _ATTENTIVE,
         "large": dict(width=512, learning_rate=1e-3, dropout=0.3) | _ATTENTIVE,
+        "huge": dict(width=640, learning_rate=7e-4, dropout=0.5) | _ATTENTIVE,
     },
     "transformer": {
         "small": dict(width=128, depth=3, heads=4, context=64, learning_rate=4e-3, dropout=0.0) | _ATTENTION,
         "medium": dict(width=192, depth=4, heads=6, context=128, learning_rate=2e-3, dropout=0.1) | _ATTENTION,
         "large": dict(width=320, depth=6, heads=5, context=256, learning_rate=1e-3, dropout=0.2) | _ATTENTION,
+        "huge": dict(width=384, depth=8, heads=6, context=256, learning_rate=7e-4, dropout=0.3) | _ATTENTION,
     },
 }
 # Models of one's own start from these.
@@ -155,7 +161,9 @@ def size_for_budget(budget: str) -> str:
     seconds = parse_budget(budget).seconds
     if seconds is None or seconds < 100:
         return "small"
-    return "medium" if seconds < 300 else "large"
+    if seconds < 300:
+        return "medium"
+    return "large" if seconds < 1800 else "huge"
 
 
 def fit_lm_settings(settings: LMSettings) -> LMSettings:
