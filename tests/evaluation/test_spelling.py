@@ -33,6 +33,7 @@ def models(vocab_size: int) -> Iterator[Any]:
     yield build_lm("gru", vocab_size=vocab_size, width=8, seed=1).double().eval()
     ids = np.random.default_rng(0).integers(0, vocab_size, 60)
     yield NGramLM.fit(ids, vocab_size, 3)
+    yield build_lm("bigram", vocab_size=vocab_size, seed=1).double().eval()
 
 
 def class_probabilities(lm: Any, ids: list[int], barred: np.ndarray) -> np.ndarray:
@@ -109,7 +110,7 @@ def test_unseen_characters_share_out_a_mass_of_one() -> None:
 
 
 @pytest.mark.parametrize("longest", [0, 1, 4, 5])
-@pytest.mark.parametrize("which", [0, 1], ids=["gru", "ngram"])
+@pytest.mark.parametrize("which", [0, 1, 2], ids=["gru", "ngram", "bigram"])
 def test_a_word_model_is_a_distribution_over_strings(which: int, longest: int) -> None:
     tokenizer = word_tokenizer()
     lm = list(models(tokenizer.vocab_size))[which]

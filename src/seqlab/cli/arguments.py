@@ -79,7 +79,7 @@ def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def preset_table() -> str:
     """The sizes of the presets, for `--help`."""
-    rows = ["sizes (--size; if you do not say: small below 100 s, medium below 5 min, large below 30 min, huge from there on):"]
+    rows = ["sizes (--size; if you do not say: small below 100 s, medium below 5 min, large below 30 min, then huge):"]
     for kind, sizes in PRESETS.items():
         for size, preset in sizes.items():
             figures = ", ".join(f"{dashed(name)} {value}" for name, value in preset.items())

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -21,7 +20,7 @@ from seqlab.core.types import Encoding, Surprisals
 from seqlab.core.units import SPELLING_NATS_PER_BYTE
 from seqlab.evaluation.spelling import follows_gap, spelling_nats, spelling_of
 
-PIECE = 128  # tokens fed at a time to a model that carries state: bounds the memory of the logits
+PIECE = 64  # tokens fed at a time to a model that carries state: the logits stay in memory that is used again
 BATCH = 64  # segments scored side by side
 
 
@@ -128,7 +127,8 @@ def _score_segments(
             bar[: b - a] = impossible.at[a:b]
     classes = None if impossible is None or not barred.any() else torch.from_numpy(impossible.classes)
     in_pieces = not hasattr(model, "context")
-    nats = _feed(model, torch.from_numpy(rows), torch.from_numpy(barred), classes, in_pieces=in_pieces)
+    fed = _Rows(torch.from_numpy(rows), torch.from_numpy(starts - first), torch.from_numpy(barred), classes)
+    nats = _feed(model, fed, in_pieces=in_pieces)
     return [n[s - a : b - a] for n, s, a, b in zip(nats, starts, first, last, strict=True)]
 
 
@@ -141,20 +141,39 @@ def _nats_at_once(model: Any, ids: NDArray[Any], impossible: Impossible | None) 
     return nats
 
 
-def _feed(model: Any, rows: Tensor, barred: Tensor, classes: Tensor | None, *, in_pieces: bool) -> NDArray[np.float64]:
-    """nats (B, L) of rows (B, L+1), in pieces with state for models without a context of their own."""
-    inputs, targets = rows[:, :-1], rows[:, 1:]
-    state, parts = None, []
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of ids that are read side by side."""
+
+    ids: Tensor  # (B, L + 1)
+    counted_from: Tensor  # (B) where the warm-up of each ends
+    barred: Tensor  # (B, L) where the impossible classes cannot stand
+    impossible: Tensor | None
+
+
+def _feed(model: Any, rows: _Rows, *, in_pieces: bool) -> NDArray[np.float64]:
+    """nats (B, L), in pieces with state for models without a context of their own; none for a piece of warm-up."""
+    inputs, targets = rows.ids[:, :-1], rows.ids[:, 1:]
+    nats = torch.zeros(inputs.shape, dtype=torch.float64)
     step = PIECE if in_pieces else max(1, inputs.shape[1])
+    state = None
     for k in range(0, inputs.shape[1], step):
-        logits, state = model(inputs[:, k : k + step], state)
-        wanted = targets[:, k : k + step]
-        if classes is not None:
-            row, column = barred[:, k : k + step].nonzero(as_tuple=True)
-            logits[row[:, None], column[:, None], classes] = -torch.inf
-        nats = F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none").view(wanted.shape)
-        parts.append(nats.double())
-    return torch.cat(parts, dim=1).numpy()
+        piece = slice(k, k + step)
+        logits, state = model(inputs[:, piece], state)
+        if rows.impossible is not None:
+            row, column = rows.barred[:, piece].nonzero(as_tuple=True)
+            logits[row[:, None], column[:, None], rows.impossible] = -torch.inf
+        counted = rows.counted_from < k + step
+        if counted.all():
+            nats[:, piece] = _nats_of_targets(logits, targets[:, piece])
+        elif counted.any():
+            nats[counted, piece] = _nats_of_targets(logits[counted], targets[counted, piece])
+    return nats.numpy()
+
+
+def _nats_of_targets(logits: Tensor, targets: Tensor) -> Tensor:
+    """−ln softmax(z)_target in one fused pass; logits (B, T, V), targets (B, T)."""
+    return -logits.log_softmax(-1).gather(-1, targets[..., None]).squeeze(-1).double()
 
 
 class Scorer:

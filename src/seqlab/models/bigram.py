@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqlab.core.types import PairCounts
-from seqlab.ops.pairs import pair_nats
+from seqlab.ops.pairs import ROWS, pair_nats
 
 
 class BigramLM(nn.Module):
@@ -30,6 +36,34 @@ class BigramLM(nn.Module):
 
     def forward(self, ids: Tensor, state: None = None) -> tuple[Tensor, None]:
         return self.output(torch.sigmoid(self.hidden(self.embedding(ids)))), None
+
+    @torch.inference_mode()
+    def nats_of(self, ids: NDArray[Any]) -> NDArray[np.float64]:
+        """−ln p of every token of a text: each different context is computed once, however long the text is."""
+        contexts = np.concatenate([[self.vocab_size], ids[:-1]]).astype(np.int64)[: len(ids)]
+        targets = torch.from_numpy(ids.astype(np.int64))
+        return self._read_off(contexts, lambda log_p, rows, at: -log_p[rows, targets[at]])
+
+    @torch.inference_mode()
+    def mass_of(self, ids: NDArray[Any], places: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Σ p over some tokens, had they stood at these places of the text."""
+        contexts = np.concatenate([[self.vocab_size], ids]).astype(np.int64)[places]
+        chosen = torch.from_numpy(tokens)
+        return self._read_off(contexts, lambda log_p, rows, at: log_p[:, chosen].exp().sum(1)[rows])
+
+    def _read_off(self, contexts: NDArray[np.int64], value: Callable[..., Tensor]) -> NDArray[np.float64]:
+        """One value for each place, from ln p(· | its context); blocks of contexts, so that memory stays small."""
+        different, row = np.unique(contexts, return_inverse=True)
+        order = np.argsort(row, kind="stable")
+        edges = np.searchsorted(row[order], np.arange(0, len(different) + ROWS, ROWS))
+        found = np.zeros(len(contexts))
+        for k, (first, last) in enumerate(itertools.pairwise(edges.tolist())):
+            block = torch.from_numpy(different[k * ROWS : (k + 1) * ROWS])
+            if len(block):
+                at = order[first:last]
+                log_p = self(block[None])[0][0].log_softmax(-1).double()
+                found[at] = value(log_p, torch.from_numpy(row[at] - k * ROWS), at).numpy()
+        return found
 
     def nats_of_pairs(self, pairs: PairCounts) -> Tensor:
         """Total nats of counted pairs, differentiated by hand (`ops.pairs`)."""
