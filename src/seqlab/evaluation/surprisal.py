@@ -165,7 +165,8 @@ def _feed(model: Any, rows: _Rows, *, in_pieces: bool) -> NDArray[np.float64]:
             logits[row[:, None], column[:, None], rows.impossible] = -torch.inf
         counted = rows.counted_from < k + step
         if counted.all():
-            nats[:, piece] = _nats_of_targets(logits, targets[:, piece])
+            warm = max(0, int(rows.counted_from.min()) - k)
+            nats[:, k + warm : k + step] = _nats_of_targets(logits[:, warm:], targets[:, k + warm : k + step])
         elif counted.any():
             nats[counted, piece] = _nats_of_targets(logits[counted], targets[counted, piece])
     return nats.numpy()
