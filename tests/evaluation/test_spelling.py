@@ -224,3 +224,11 @@ def test_closed_perplexity_falls_as_the_vocabulary_shrinks_while_the_open_one_ri
         opened.append(table.nats.mean())
     assert closed == sorted(closed, reverse=True)
     assert opened == sorted(opened)
+
+
+def test_what_the_vocabulary_left_out_is_counted_by_kind() -> None:
+    tokenizer = WordTokenizer.fit(["a b a b a\n\nc a\t\td a\n\ne a b"], 3)  # a, b and the unknown class
+    assert tokenizer.words == ["a", "b"]
+    assert (tokenizer.rare.word_tokens, tokenizer.rare.gap_tokens) == (3, 3)
+    assert sorted(tokenizer.rare.words) == ["\t\t", "\n\n", "c", "d", "e"]
+    assert WordSpelling(tokenizer).gap_share == pytest.approx(3.5 / 7)

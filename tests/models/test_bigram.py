@@ -166,6 +166,16 @@ def test_vectors_are_where_the_model_starts_and_what_they_cover_is_told(
     assert seqlab.load(tmp_path / "fixed").score("the of").total > 0  # the run needs the file no more
 
 
+def test_ids_without_a_vector_start_at_the_spread_of_those_that_have_one() -> None:
+    lm = BigramLM(V, width=6, vector_width=40)
+    known = torch.zeros(V, dtype=torch.bool)
+    known[: V // 2] = True
+    before = lm.embedding.weight[V // 2 :].clone()
+    lm.set_vectors(torch.randn(V, 40, generator=torch.Generator().manual_seed(0)) * 3, known)
+    assert torch.allclose(lm.embedding.weight[V // 2 :], before * (lm.embedding.weight[: V // 2].std() / 0.4))
+    assert 2.5 < lm.embedding.weight[V // 2 :].std() < 3.5
+
+
 def test_wrong_vectors_are_one_line(text: Path, vectors: Path, tmp_path: Path) -> None:
     with pytest.raises((UsageError, DataError), match="7"):
         seqlab.train_lm(text, out=tmp_path / "run", vectors=str(vectors), vector_width=50, **TINY)
