@@ -162,3 +162,14 @@ def test_cautions() -> None:
     assert Interval(1, 2, 100, 0.1).caution is None
     assert neighbour_correlation(np.array([1.0, -1.0] * 50)) < -0.9
     assert neighbour_correlation(np.ones(9)) == 0
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 5, 10])
+def test_few_blocks_find_no_difference_that_is_not_there(blocks: int) -> None:
+    draw = np.random.default_rng(11)
+    sizes = np.full(blocks, 1000)
+    p = [
+        compare(draw.normal(400, 30, blocks), draw.normal(400, 30, blocks), sizes, resamples=300, seed=k).p
+        for k in range(300)
+    ]
+    assert np.mean(np.array(p) < 0.05) <= 0.09

@@ -172,3 +172,12 @@ def test_wrong_orders_and_empty_texts_are_named() -> None:
             NGramLM.fit(markov_ids(10), V, order)
     with pytest.raises(DataError, match="this one has 0"):
         NGramLM.fit(np.zeros(0, np.int64), V, 2)
+
+
+def test_a_discount_of_zero_would_leave_unseen_tokens_nothing() -> None:
+    assert discounts_from(np.array([1] * 6 + [2] * 3 + [3] * 4 + [4] * 6)) == FIXED_DISCOUNTS
+    for seed in range(300):
+        draw = np.random.default_rng(seed)
+        ids = draw.choice(6, size=int(draw.integers(20, 120)), p=draw.dirichlet(np.full(6, 0.5)))
+        lm = NGramLM.fit(ids, 6, 2)
+        assert torch.isfinite(lm(torch.arange(7)[None])[0]).all()

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tests.conftest import nonsense, tiny_for
 
 import seqlab
-from seqlab.core.errors import UsageError
+from seqlab.core.errors import DamageError, DataError, UsageError
 from seqlab.evaluation.baselines import compressor_nats
 from seqlab.workflows.perplexity import Sheet, perplexity_sheet
 from seqlab.workflows.tables import write_csv
@@ -195,3 +196,69 @@ def test_a_moved_training_text_costs_only_the_baselines(folders: dict[str, Path]
     sheet = perplexity_sheet([tmp_path / "run"], [str(folders["other"])])
     assert {row["model"] for row in sheet.rows} == {str(tmp_path / "run")}
     json.dumps(sheet.rows)
+
+
+def test_texts_of_one_name_are_told_apart(folders: dict[str, Path], tmp_path: Path) -> None:
+    for name, words in (("x", "the of WERT and"), ("y", "it is was he")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "t.txt").write_text(words)
+    sources = [str(tmp_path / "x" / "t.txt"), str(tmp_path / "y" / "t.txt")]
+    sheet = perplexity_sheet([folders["word"]] * 2, [*sources, sources[0]], baselines=False)
+    assert [(r["text"], r["closed_vocabulary"]) for r in sheet.rows if r["rank"]] == [(s, False) for s in sources]
+    assert [r["rank"] for r in sheet.rows if r["rank"]] == [1, 1]
+
+
+def test_one_block_decides_nothing(folders: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text(nonsense(60))
+    sheet = perplexity_sheet([folders["word"], folders["char"]], [str(tmp_path / "short.txt")], baselines=False)
+    assert sheet.comparisons[0]["p"] == 1
+    assert "may be chance" in sheet.comparisons[0]["sentence"]
+
+
+def test_normalising_twice_pays_twice(folders: dict[str, Path], tmp_path: Path) -> None:
+    settings = dict(model="ngram", tokenizer="char", order=3)
+    run = seqlab.train_lm(folders["other"], out=tmp_path / "run", normalise="lower", **settings)
+    row = perplexity_sheet([tmp_path / "run"], [str(folders["other"])], normalise="spaces", baselines=False).rows[0]
+    table = run.score(folders["other"].read_text("utf-8"))
+    assert table.restoration is not None
+    assert row["restoration_bits_per_byte"] * row["bytes"] * math.log(2) > table.restoration.sum()
+    assert row["flattering_bits_per_byte"] + row["restoration_bits_per_byte"] == pytest.approx(row["bits_per_byte"])
+
+
+def test_normalisation_goes_with_the_weights_and_must_leave_something(folders: dict[str, Path], tmp_path: Path) -> None:
+    settings = tiny_for("gru", model="gru", tokenizer="char", normalise="lower")
+    seqlab.train_lm(folders["train"], out=tmp_path / "parent", **settings)
+    child = seqlab.train_lm(folders["other"], out=tmp_path / "child", from_run=tmp_path / "parent", budget="2steps")
+    assert child.settings.data.normalise == "lower"
+    with pytest.raises(UsageError, match="--normalise digits conflicts"):
+        seqlab.train_lm(folders["other"], out=tmp_path / "x", from_run=tmp_path / "parent", normalise="digits")
+    dotted = tmp_path / "dots.txt"
+    dotted.write_text(nonsense(1000) + "." * 2000)
+    with pytest.raises(DataError, match="leaves nothing of the validation part"):
+        seqlab.train_lm(dotted, out=tmp_path / "y", model="ngram", tokenizer="char", normalise="punctuation")
+
+
+def test_a_lost_part_of_an_ngram_run_is_made_again(folders: dict[str, Path], tmp_path: Path) -> None:
+    settings = dict(model="ngram", tokenizer="char", order=3)
+    run = seqlab.train_lm(folders["train"], out=tmp_path / "run", **settings)
+    for name in ("report.html", "model.safetensors", "metrics.jsonl"):
+        (tmp_path / "run" / name).unlink()
+        again = seqlab.train_lm(out=tmp_path / "run", resume=True)
+        assert (tmp_path / "run" / name).exists()
+        assert again.final["validation"] == run.final["validation"]  # type: ignore[index]
+    with pytest.raises(UsageError, match="is not the text"):
+        seqlab.train_lm(folders["other"], out=tmp_path / "run", resume=True)
+    with pytest.raises(UsageError, match="conflicts|does not apply"):
+        seqlab.train_lm(out=tmp_path / "run", resume=True, budget="9s")
+
+
+def test_a_table_or_tokenizer_of_another_run_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    for name, file, message in (
+        ("char", "model.safetensors", "this run has order 2 over"),
+        ("char", "tokenizer.json", "is not the tokenizer of this run"),
+    ):
+        copy = tmp_path / file
+        shutil.copytree(folders["word"], copy)
+        shutil.copy(folders[name] / file, copy / file)
+        with pytest.raises(DamageError, match=message):
+            seqlab.load(copy)

@@ -8,6 +8,7 @@ from typing import Any
 from seqlab.cli.arguments import add_common
 from seqlab.cli.terminal import TerminalReporter, emit_json, table
 from seqlab.core.errors import UsageError
+from seqlab.core.files import check_targets
 
 MATRIX_ONLY = ("out", "model", "tokenizer", "budget")
 NOT_WITH_MATRIX = ("on", "hf", "normalise", "html", "csv")
@@ -55,6 +56,7 @@ def perplexity(arguments: argparse.Namespace) -> int:
     for name in MATRIX_ONLY:
         if getattr(arguments, name) is not None:
             raise UsageError(f"--{name} belongs to --matrix; leave it out")
+    check_targets({"--html": arguments.html, "--csv": arguments.csv})
     if not arguments.on:
         raise UsageError("no text is named; for example: seqlab lm perplexity runs/mine --on my.txt")
     from seqlab.workflows.pages_of_sheet import write_pages
@@ -94,7 +96,8 @@ def matrix(arguments: argparse.Namespace) -> int:
             raise UsageError(f"--{name} does not go with --matrix, which scores each domain's own held-out text")
     model = arguments.model or "lstm"
     flags = {"model": model, "tokenizer": arguments.tokenizer or "char", "encoding": arguments.encoding}
-    flags |= {} if model == "ngram" else {"budget": arguments.budget or "60s"}
+    if arguments.budget or model != "ngram":
+        flags["budget"] = arguments.budget or "60s"
     reporter = TerminalReporter()
     found = domain_matrix(arguments.folders, out=arguments.out, threads=arguments.threads, reporter=reporter, **flags)
     for note in found.sheet.notes:

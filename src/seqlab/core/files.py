@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from seqlab.core.errors import SeqlabError
+from seqlab.core.errors import SeqlabError, UsageError
 
 BLOCK = 1 << 20
 
@@ -48,6 +48,24 @@ def write_bytes(path: str | Path, content: bytes) -> None:
 
 def write_text(path: str | Path, content: str) -> None:
     write_bytes(path, content.encode())
+
+
+def check_targets(named: dict[str, str | None]) -> None:
+    """Refuse places where a file cannot be written before any work is done; `named` maps flags to paths."""
+    seen: dict[Path, str] = {}
+    for flag, name in named.items():
+        if name is None:
+            continue
+        path = Path(name).absolute()
+        if path.is_dir() or not path.name:
+            raise UsageError(f"{flag} {name} is a folder; name a file")
+        if not path.parent.is_dir():
+            raise UsageError(f"{flag} {name}: there is no folder {path.parent}; make it first")
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise SeqlabError(f"{flag} {name}: cannot write into {path.parent}: permission denied")
+        if path in seen:
+            raise UsageError(f"{flag} and {seen[path]} name the same file {name}; name two")
+        seen[path] = flag
 
 
 def make_folder(path: Path) -> Path:

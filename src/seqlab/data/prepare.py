@@ -27,7 +27,7 @@ from seqlab.data.sources import Text
 from seqlab.data.tokenizers import Tokenizer
 
 PARTS = ("train", "validation", "test")
-FORMAT = 2  # raise it when the same tokenizer makes other ids, or the files change: old caches are then left alone
+FORMAT = 3  # raise it when the same tokenizer makes other ids, or the files change: old caches are then left alone
 Bounds = dict[str, tuple[int, int]]
 
 

@@ -123,6 +123,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
     if not intact:
         raise DamageError(f"{path} is damaged (checksum differs) and was not loaded; restore it from a copy")
     found: Tokenizer = look_up(TOKENIZERS, body["kind"], "tokenizer").from_content(body["content"])
+    found.sha256 = record["sha256"]  # also where this version would write more than was read
     return found
 
 
@@ -282,10 +283,10 @@ class WordTokenizer(Tokenizer):
 
 
 def _whole_words(pieces: Iterable[str]) -> Iterator[str]:
-    """The same text in pieces that never end inside a word, however long it is."""
+    """The same text in pieces that never end inside a word or a run of white space, however long it is."""
     held: list[str] = []
     for piece in pieces:
-        if held and (piece[0].isspace() or held[-1][-1].isspace()):
+        if held and piece[0].isspace() != held[-1][-1].isspace():
             yield "".join(held)
             held = []
         held.append(piece)

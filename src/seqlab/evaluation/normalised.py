@@ -48,7 +48,8 @@ def _laid_on_original(table: Surprisals, normalised: Normalised) -> Surprisals:
     edges = np.concatenate([begins, [len(normalised.original)]])
     # What is restored at the very end belongs to the last token.
     restoration = np.diff(cost[np.concatenate([edges[:-1], [len(cost) - 1]])])
+    inner = 0.0 if table.restoration is None else table.restoration  # of a run that normalises by itself
     spans = original_bytes[edges]
     return Surprisals(
-        table.nats + restoration, spans[:-1], spans[1:], table.unknown, table.spelling, table.lossy, restoration
+        table.nats + restoration, spans[:-1], spans[1:], table.unknown, table.spelling, table.lossy, restoration + inner
     )

@@ -127,9 +127,30 @@ def interval_of(nats: Numbers, sizes: NDArray[Any], *, resamples: int = RESAMPLE
     """The interval of Σ nats / (ln 2 · Σ sizes): bits per byte, if the sizes are bytes."""
     times = blocks_to_join(nats / sizes)
     nats, sizes = join(nats, times), join(sizes, times)
-    ratios = resampled_ratios(nats, sizes, resamples=resamples, seed=seed) / math.log(2)
-    low, high = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    value, strayed = strays(nats, sizes, resamples=resamples, seed=seed)
+    low, high = np.quantile(value + strayed, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(low), float(high), len(nats), neighbour_correlation(nats / sizes), times)
+
+
+def strays(nats: Numbers, sizes: NDArray[Any], *, resamples: int, seed: int) -> tuple[float, Numbers]:
+    """Bits per byte, and how far it strays when the n blocks are resampled.
+
+    Few blocks say little about their own spread: each deviation is widened by √(n/(n−1)) and divided by
+    √(χ²_{n−1}/(n−1)), which turns a normal into Student's t.
+    """
+    n = len(nats)
+    value = float(nats.sum() / sizes.sum()) / math.log(2)
+    strayed = resampled_ratios(nats, sizes, resamples=resamples, seed=seed) / math.log(2) - value
+    if n > 1:
+        spread = np.random.default_rng([seed, n, 1]).chisquare(n - 1, resamples) / (n - 1)
+        strayed *= math.sqrt(n / (n - 1)) / np.sqrt(spread)
+    return value, strayed
+
+
+def p_value(value: float, strayed: Numbers, blocks: int) -> float:
+    """The share of strays as large as the value itself; n blocks can never be surer than 2^(1−n)."""
+    far = int(np.count_nonzero(np.abs(strayed) >= abs(value) * (1 - 1e-12)))
+    return max((1 + far) / (len(strayed) + 1), 2.0 ** (1 - min(blocks, 1000)))
 
 
 def compare(a: Numbers, b: Numbers, sizes: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
@@ -140,13 +161,11 @@ def compare(a: Numbers, b: Numbers, sizes: NDArray[Any], *, resamples: int = RES
     """
     times = blocks_to_join((a - b) / sizes)
     differences, sizes = join(a - b, times), join(sizes, times)
-    value = float(differences.sum() / sizes.sum()) / math.log(2)
-    ratios = resampled_ratios(differences, sizes, resamples=resamples, seed=seed) / math.log(2)
-    low, high = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    stray = int(np.count_nonzero(np.abs(ratios - value) >= abs(value) * (1 - 1e-12)))
+    value, strayed = strays(differences, sizes, resamples=resamples, seed=seed)
+    low, high = np.quantile(value + strayed, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     correlation = neighbour_correlation(differences / sizes)
     interval = Interval(float(low), float(high), len(differences), correlation, times)
-    return Difference(value, interval, (1 + stray) / (resamples + 1))
+    return Difference(value, interval, p_value(value, strayed, len(differences)))
 
 
 @dataclass(frozen=True)
@@ -215,10 +234,12 @@ def _seed_weights(draw: np.random.Generator, rows: int, seeds: int) -> Numbers:
 
 
 def _freedom(seed_parts: Sequence[tuple[float, int]], block_variance: float, blocks: int) -> float:
-    """Welch and Satterthwaite's degrees of freedom; infinite where no seed part has any variance."""
+    """Welch and Satterthwaite's degrees of freedom; those of the blocks where no seed part has any variance."""
     lucky = [(variance, seeds) for variance, seeds in seed_parts if seeds > 1 and variance > 0]
-    if not lucky or blocks < 2:
+    if blocks < 2:
         return math.inf
+    if not lucky:
+        return blocks - 1
     total = block_variance + sum(variance for variance, _ in lucky)
     uncertain = sum(variance**2 / (seeds - 1) for variance, seeds in lucky) + block_variance**2 / (blocks - 1)
     return total**2 / uncertain
@@ -239,11 +260,11 @@ def compare_runs(
     times = blocks_to_join((a.mean(0) - b.mean(0)) / sizes)
     a, b, sizes = join(a, times), join(b, times), join(sizes, times)
     found = two_level([(1.0, a), (-1.0, b)], sizes, resamples=resamples, seed=seed)
-    far = int(np.count_nonzero(np.abs(found.strayed) >= abs(found.value) * (1 - 1e-12)))
     correlation = neighbour_correlation((a.mean(0) - b.mean(0)) / sizes)
     interval = Interval(*found.limits, len(sizes), correlation, times)
     spreads = (found.spreads[0], found.spreads[1])
-    return SeedDifference(found.value, interval, (1 + far) / (resamples + 1), spreads, found.block_variance)
+    p = p_value(found.value, found.strayed, len(sizes))
+    return SeedDifference(found.value, interval, p, spreads, found.block_variance)
 
 
 def seeds_to_settle(found: SeedDifference) -> float:

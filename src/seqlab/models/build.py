@@ -54,7 +54,7 @@ def refuse_unknown_sizes(kind: str, names: Iterable[str]) -> None:
 
 def known_sizes(kind: str) -> set[str]:
     """What can be said of a model of this kind."""
-    known = set(inspect.signature(look_up(ALL_MODELS, kind, "model")).parameters) - {"vocab_size"}
+    known = set(inspect.signature(look_up(ALL_MODELS, kind, "model")).parameters) - {"vocab_size", "levels"}
     return known | {name for name, other in NOT_IN_CONSTRUCTORS.items() if other in known}
 
 

@@ -12,7 +12,7 @@ Discounts (Chen and Goodman), from the counts of counts n_i of each order, with 
 
     D(1) = 1 − 2Y n_2/n_1,   D(2) = 2 − 3Y n_3/n_2,   D(3+) = 3 − 4Y n_4/n_3
 
-Where one of n_1 … n_4 is zero, or a discount falls outside 0 … i, that order takes 0.5, 1, 1.5.
+Where one of n_1 … n_4 is zero, or a discount falls outside ]0, i], that order takes 0.5, 1, 1.5.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class NGramLM(nn.Module):
     # ---- saving
 
     def tensors(self) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
+        found: dict[str, Tensor] = {"sizes": torch.tensor([self.vocab_size, self.order])}
         for k, level in enumerate(self.levels, start=1):
             found[f"keys.{k}"] = torch.from_numpy(level.keys)
             found[f"counts.{k}"] = torch.from_numpy(level.counts.astype(np.int32))
@@ -141,6 +141,16 @@ class NGramLM(nn.Module):
 
     @classmethod
     def from_tensors(cls, vocab_size: int, order: int, tensors: dict[str, Tensor], source: str) -> NGramLM:
+        """The model saved as `tensors`; a table of another vocabulary or order is refused."""
+        try:
+            said = tensors.pop("sizes").tolist()
+        except KeyError:
+            raise DamageError(f"{source} is no table of n-grams: 'sizes' is missing") from None
+        if said != [vocab_size, order]:
+            raise DamageError(
+                f"{source} has n-grams of order {said[1]} over {said[0]:,} tokens; this run has order {order} "
+                f"over {vocab_size:,}: restore it from a copy"
+            )
         levels: list[Level] = []
         for k in range(1, 1 + len(tensors) // 3):
             try:
@@ -282,6 +292,6 @@ def discounts_from(counts: Ids) -> tuple[float, ...]:
         return FIXED_DISCOUNTS
     y = n1 / (n1 + 2 * n2)
     discounts = (1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3)
-    if not all(0 <= d <= i for i, d in enumerate(discounts, start=1)):
+    if not all(0 < d <= i for i, d in enumerate(discounts, start=1)):
         return FIXED_DISCOUNTS
     return discounts

@@ -45,8 +45,21 @@ def fit_run(
     )
     save_tensors(folder.model_file, model.tensors(), {"step": 0})
     tokenizer.save(folder.tokenizer_file)
+    folder.metrics_file.unlink(missing_ok=True)
     line = {"final": True, "step": 0, "best_step": 0, "outcome": "fitted", "seconds": seconds}
     line |= {"tokens": train.facts.tokens, "context": str(policy_for(model))}
     folder.append_metrics(line | score_parts(model, prepared, reporter))
     folder.write_settings(settings, facts_of(prepared, model.learnt, flags))
     write_report(load(folder.path), prepared.overlap, prepared.text)
+
+
+def refit_what_is_missing(
+    folder: RunFolder, settings: LMSettings, prepared: Prepared, record: dict[str, Any], reporter: Reporter
+) -> None:
+    """A run that is whole stays as it is; a lost table, figure or report is made again."""
+    if not folder.model_file.exists() or folder.final() is None:
+        fit_run(folder, settings, prepared, record["asked"], reporter)
+    elif not folder.report_file.exists():
+        write_report(load(folder.path), prepared.overlap, prepared.text)
+    else:
+        reporter.note(f"{folder.path} was fitted in one go: there is nothing to resume")

@@ -15,6 +15,7 @@ from seqlab.core.files import make_folder
 from seqlab.core.registry import FITTED_MODELS, MODELS, look_up
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings import (
+    DataSettings,
     LMSettings,
     TrainingSettings,
     check_threads,
@@ -30,7 +31,7 @@ from seqlab.data.sources import Text, open_text
 from seqlab.data.tokenizers import load_tokenizer
 from seqlab.models.build import MODEL_SIZES, refuse_unknown_sizes
 from seqlab.workflows.corpora import downloading
-from seqlab.workflows.fit import fit_run, refuse_training_settings
+from seqlab.workflows.fit import fit_run, refit_what_is_missing, refuse_training_settings
 from seqlab.workflows.job import Job
 from seqlab.workflows.prepared import Prepared
 from seqlab.workflows.report import write_report
@@ -144,7 +145,8 @@ def _claim(folder: RunFolder, held: contextlib.ExitStack) -> None:
 def _settings_like(parent: Run) -> LMSettings:
     """Settings that go on with a parent's model and tokenizer."""
     context = TrainingSettings(context=parent.settings.training.context)
-    return LMSettings(model=parent.settings.model, tokenizer=parent.settings.tokenizer, training=context)
+    data = DataSettings(normalise=parent.settings.data.normalise)
+    return LMSettings(data, parent.settings.tokenizer, parent.settings.model, context)
 
 
 def _refuse_what_does_not_apply(flags: dict[str, Any], settings: LMSettings) -> None:
@@ -184,13 +186,13 @@ def _refuse_other_model(flags: dict[str, Any], parent: Run) -> None:
     """`--from` goes on with the parent's model and tokenizer; only what it does not fix may be said."""
     for name, (group, f) in flags_of(LMSettings).items():
         fixed = group in ("model", "tokenizer") and f.name != "dropout"
-        fixed = fixed or (f.name == "context" and hasattr(parent.model, "context"))
+        fixed = fixed or f.name == "normalise" or (f.name == "context" and hasattr(parent.model, "context"))
         if fixed and name in flags:
             have = getattr(getattr(parent.settings, group), f.name)
             if flags[name] != have:
                 raise UsageError(
                     f"--{dashed(name)} {flags[name]} conflicts with --from {parent.folder}, "
-                    f"which has {have}; leave it out"
+                    f"which has {have or 'none'}; leave it out"
                 )
 
 
@@ -217,10 +219,12 @@ def _resumed(
     if config or from_run:
         raise UsageError("--resume reads its settings from the folder; leave out --config and --from")
     _refuse_conflicts(flags, settings, folder)
-    if settings.model.kind in FITTED_MODELS:
-        reporter.note(f"{folder.path} was fitted in one go: there is nothing to resume")
-        return folder.path
     text = _same_text(flags.get("text"), settings, record)
+    if settings.model.kind in FITTED_MODELS:
+        refuse_training_settings(flags, settings)
+        prepared = Prepared.of(text, settings, load_tokenizer(folder.tokenizer_file), reporter)
+        refit_what_is_missing(folder, settings, prepared, record, reporter)
+        return folder.path
     longer = _longer_budget(flags.get("budget"), settings)
     prepared = Prepared.of(text, settings, load_tokenizer(folder.tokenizer_file), reporter)
     if folder.final() is not None and not longer:

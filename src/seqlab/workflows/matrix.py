@@ -80,10 +80,10 @@ def domain_matrix(
     if len(domains) < 2:
         raise UsageError("--matrix compares domains: name at least two run folders or texts")
     folder = Path(out) if out is not None else Path("runs") / f"matrix-{'-'.join(Path(d).stem for d in domains)}"[:100]
-    found = [_domain(domain, folder, threads, reporter, flags) for domain in domains]
-    names = [domain.name for domain in found]
+    names = [Path(d).resolve().name if RunFolder(d).has_run() else Path(d).stem for d in domains]
     if len(set(names)) < len(names):
         raise UsageError(f"two domains are called '{max(names, key=names.count)}'; rename a file or folder")
+    found = [_domain(domain, folder, threads, reporter, flags) for domain in domains]
     readers = [_named(domain) for domain in found]
     sheet = make_sheet(readers, [_text(domain) for domain in found], (), (), reporter)
     matrix = _filled(found, sheet, folder)

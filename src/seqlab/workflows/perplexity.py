@@ -95,10 +95,25 @@ def perplexity_sheet(
     steps = parse_steps(normalise)
     if not runs and not hf:
         raise UsageError("no model is named; for example: seqlab lm perplexity runs/mine --on my.txt")
-    readers = [reader_of(load(folder)) for folder in runs] + [_outsider(folder) for folder in hf]
-    read = [read_text(source, encoding) for source in texts]
+    readers = [reader_of(load(folder)) for folder in _each_once(runs)]
+    readers += [_outsider(folder) for folder in _each_once(hf)]
+    read = _named_apart([(source, *read_text(source, encoding)) for source in dict.fromkeys(texts)])
     simple = _baselines(readers, reporter) if baselines else []
     return make_sheet([*readers, *(reader for reader, _ in simple)], read, steps, [t for _, t in simple], reporter)
+
+
+def _each_once(folders: Sequence[str | Path]) -> list[str | Path]:
+    return list({Path(folder).resolve(): folder for folder in folders}.values())
+
+
+def _named_apart(texts: list[tuple[str, Text, str]]) -> list[tuple[Text, str]]:
+    """Texts whose short names are the same go by what they were called with."""
+    names = [text.name for _, text, _ in texts]
+    alone = [names.count(name) == 1 for name in names]
+    return [
+        (text if single else replace(text, name=source), content)
+        for single, (source, text, content) in zip(alone, texts, strict=True)
+    ]
 
 
 def make_sheet(

@@ -13,7 +13,7 @@ from seqlab.core.errors import DataError, UsageError
 from seqlab.core.files import canonical_json, make_folder, sha256_of, write_bytes
 from seqlab.core.registry import TOKENIZERS, look_up
 from seqlab.core.reporting import Reporter
-from seqlab.core.settings import LMSettings, TokenizerSettings, default_vocab_size, fitted
+from seqlab.core.settings import TOKENIZER_PRESETS, LMSettings, TokenizerSettings, default_vocab_size, fitted
 from seqlab.core.units import parse_split
 from seqlab.data.cache import cache_folder
 from seqlab.data.normalise import normalise, parse_steps
@@ -74,8 +74,9 @@ def _normalised(
                 nats = sum(step.nats for step in restoration_nats(normalised))
                 undoing[name] = Undoing(nats, len(original.encode()), len(original), len(original.split()))
     whole = b"".join(contents.values())
-    if not contents["train"]:
-        raise DataError(f"--normalise {','.join(steps)} leaves nothing of the training part of {text.name}")
+    for name, (start, end) in bounds.items():
+        if end > start and not contents[name]:
+            raise DataError(f"--normalise {','.join(steps)} leaves nothing of the {name} part of {text.name}")
     used = keep_text(whole, text.name, text.licence)
     edges = [0, *itertools.accumulate(len(contents[name]) for name in PARTS)]
     return used, dict(zip(PARTS, itertools.pairwise(edges), strict=True)), undoing
@@ -108,7 +109,8 @@ def _fitted_tokenizer(
                 advance(len(piece))
 
         learnt: Tokenizer = tokenizer_type.fit(watched(), wanted)
-    if settings.vocab_size is not None and learnt.vocab_size < settings.vocab_size:
+    chosen = TOKENIZER_PRESETS["bigram"]["vocab_size"]  # by the preset, not by a person
+    if settings.vocab_size not in (None, chosen) and learnt.vocab_size < fitted(settings.vocab_size):
         reporter.note(
             f"--vocab-size {settings.vocab_size:,} is more than the training text has: "
             f"the vocabulary holds {learnt.vocab_size:,} tokens"

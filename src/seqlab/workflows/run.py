@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from seqlab.core.errors import UsageError
+from seqlab.core.errors import DamageError, UsageError
 from seqlab.core.registry import FITTED_MODELS, look_up
 from seqlab.core.seeding import torch_generator
 from seqlab.core.settings import LMSettings, fitted
@@ -116,6 +116,8 @@ def load(folder: str | Path) -> Run:
     files = RunFolder(folder)
     settings, record = files.read_settings()
     tokenizer = load_tokenizer(files.tokenizer_file)
+    if tokenizer.sha256 != record["tokenizer_sha256"]:
+        raise DamageError(f"{files.tokenizer_file} is not the tokenizer of this run; restore it from a copy")
     if not files.model_file.exists():
         raise UsageError(f"{folder} has no trained weights yet; go on with 'seqlab lm train --out {folder} --resume'")
     weights, best = load_tensors(files.model_file)

@@ -17,7 +17,7 @@ COLUMNS = ("model", "text", "token", "start", "end", "unknown", "nats", "bits", 
 def write_csv(path: str | Path, scored: Sequence[Scored]) -> None:
     """One line for each token: what it cost, and the bytes of the text that it covers."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    writer = csv.writer(out, lineterminator="\r\n")  # so that a bare return in a token is quoted too
     writer.writerow((*COLUMNS, "written"))
     for one in scored:
         table, content = one.surprisals, one.content.encode()
