@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from seqlab.core.errors import SeqlabError
-from seqlab.core.files import atomic_write, make_folder, sha256_of, sha256_of_file, write_bytes
+from seqlab.core.errors import SeqlabError, UsageError
+from seqlab.core.files import atomic_write, check_targets, make_folder, sha256_of, sha256_of_file, write_bytes
 
 
 def test_a_failure_while_writing_leaves_the_old_content(tmp_path: Path) -> None:
@@ -41,3 +41,16 @@ def test_checksums_of_memory_and_disk_agree(tmp_path: Path) -> None:
     content = os.urandom(3_000_000)
     (tmp_path / "x").write_bytes(content)
     assert sha256_of_file(tmp_path / "x") == sha256_of(content)
+
+
+def test_targets_are_checked_before_any_work(tmp_path: Path) -> None:
+    good = str(tmp_path / "a.csv")
+    check_targets({"--csv": good, "--html": None})
+    for named, message in (
+        ({"--csv": str(tmp_path)}, "is a folder; name a file"),
+        ({"--csv": "."}, "is a folder"),
+        ({"--csv": str(tmp_path / "no" / "a.csv")}, "there is no folder"),
+        ({"--html": good, "--csv": good}, "--csv and --html name the same file"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            check_targets(named)

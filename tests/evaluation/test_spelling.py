@@ -232,3 +232,15 @@ def test_what_the_vocabulary_left_out_is_counted_by_kind() -> None:
     assert (tokenizer.rare.word_tokens, tokenizer.rare.gap_tokens) == (3, 3)
     assert sorted(tokenizer.rare.words) == ["\t\t", "\n\n", "c", "d", "e"]
     assert WordSpelling(tokenizer).gap_share == pytest.approx(3.5 / 7)
+
+
+@pytest.mark.parametrize("text", ["\n" * 65_537, "a" + " " * 65_600 + "\n b", "a b" * 30_000])
+def test_runs_of_white_space_longer_than_a_piece_are_one_token(text: str) -> None:
+    tokenizer = word_tokenizer()
+    lm = next(iter(models(tokenizer.vocab_size)))
+    table = Scorer(lm, tokenizer).score(text)
+    assert np.isfinite(table.nats).all()
+    written = [text[a:b] for a, b in zip(table.start, table.end, strict=True)]
+    gaps = [w.isspace() for w in written]
+    assert not any(one and other for one, other in itertools.pairwise(gaps))
+    assert "".join(written) == text

@@ -262,3 +262,12 @@ def test_a_table_or_tokenizer_of_another_run_is_refused(folders: dict[str, Path]
         shutil.copy(folders[name] / file, copy / file)
         with pytest.raises(DamageError, match=message):
             seqlab.load(copy)
+
+
+def test_the_csv_gives_every_kind_of_line_end_back(folders: dict[str, Path], tmp_path: Path) -> None:
+    text = 'the\rcat\r\ndog, "quoted"\n'
+    (tmp_path / "ends.txt").write_bytes(text.encode())
+    sheet = perplexity_sheet([folders["char"]], [str(tmp_path / "ends.txt")], baselines=False)
+    write_csv(tmp_path / "tokens.csv", sheet.scored)
+    with (tmp_path / "tokens.csv").open(encoding="utf-8", newline="") as file:
+        assert "".join(row["written"] for row in csv.DictReader(file)) == text
