@@ -108,6 +108,13 @@ def test_baselines_stand_beside_the_models(sheet: Sheet, folders: dict[str, Path
     assert [row["model"] for row in without.rows if row["rank"]] == [str(folders["char"])]
 
 
+def test_a_named_ngram_is_not_repeated_as_a_baseline(folders: dict[str, Path], tmp_path: Path) -> None:
+    seqlab.train_lm(folders["train"], out=tmp_path / "seven", model="ngram", tokenizer="char", order=7)
+    names = [row["model"] for row in perplexity_sheet([tmp_path / "seven"], [str(folders["other"])]).rows]
+    assert not any("7-gram" in name for name in names)
+    assert any("xz" in name for name in names)
+
+
 def test_every_pair_is_tested_on_the_same_blocks(sheet: Sheet, folders: dict[str, Path]) -> None:
     assert len(sheet.comparisons) == 6  # three runs and the n-gram
     by_pair = {(c["a"], c["b"]): c for c in sheet.comparisons}
@@ -152,6 +159,10 @@ def test_normalising_lowers_the_flattering_figure_and_pays_for_it(folders: dict[
     total = lowered["flattering_bits_per_byte"] + lowered["restoration_bits_per_byte"]
     assert lowered["bits_per_byte"] == pytest.approx(total, rel=1e-12)
     assert plain["restoration_bits_per_byte"] == 0
+    assert plain["raw_bits_per_byte"] is plain["normalisation"] is None
+    assert lowered["raw_bits_per_byte"] == pytest.approx(plain["bits_per_byte"], rel=1e-12)
+    verdict = "helps" if lowered["bits_per_byte"] < plain["bits_per_byte"] else "hurts"
+    assert any(word in lowered["normalisation"] for word in (f"ascii,lower {verdict}", "no difference"))
     with pytest.raises(UsageError, match="lowr"):
         perplexity_sheet([folders["char"]], [other], normalise="lowr")
 

@@ -83,5 +83,5 @@ def preset_table() -> str:
     for kind, sizes in PRESETS.items():
         for size, preset in sizes.items():
             figures = ", ".join(f"{dashed(name)} {value}" for name, value in preset.items())
-            rows.append(f"  {kind:<12}{size:<8}{figures}")
+            rows.append(f"  {kind:<15}{size:<8}{figures}")
     return "\n".join(rows)

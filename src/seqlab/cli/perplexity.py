@@ -78,9 +78,10 @@ def perplexity(arguments: argparse.Namespace) -> int:
         reporter.warn(note)
     if arguments.csv:
         write_csv(arguments.csv, sheet.scored)
+        reporter.note(f"tokens: {arguments.csv}")
     if arguments.html:
         for page in write_pages(arguments.html, sheet.scored):
-            reporter.note(f"heat map: {page}")
+            reporter.note(f"heat map {page}")
     if arguments.json:
         emit_json(sheet_json(sheet.rows, sheet.comparisons))
     else:
@@ -145,8 +146,9 @@ def sheet_json(rows: list[dict[str, Any]], comparisons: list[dict[str, Any]]) ->
 def sheet_text(rows: list[dict[str, Any]], comparisons: list[dict[str, Any]]) -> str:
     """The whole sheet as a person reads it."""
     parts = [sheet_table(rows), f"95 % intervals (block bootstrap)\n{interval_table(rows)}"]
-    if any(row["restoration_bits_per_byte"] for row in rows):
+    if any(row["raw_bits_per_byte"] for row in rows):
         parts.append(f"what normalisation hides (bits per byte of the original text)\n{honesty_table(rows)}")
+    parts += [row["normalisation"] + "." for row in rows if row["normalisation"]]
     parts += [c["sentence"] + "." for c in comparisons]
     parts += _cautions(rows)
     bounds = {f"{row['model']}: {row['bound']}." for row in rows if row["rank"] and row["bound"] != "exact"}
@@ -203,9 +205,9 @@ def interval_table(rows: list[dict[str, Any]]) -> str:
 
 
 def honesty_table(rows: list[dict[str, Any]]) -> str:
-    keys = ("flattering_bits_per_byte", "restoration_bits_per_byte", "bits_per_byte")
-    header = ["rank", "model", "text", "flattering", "to restore", "honest total"]
-    shown = [row for row in rows if row["restoration_bits_per_byte"]]
+    keys = ("raw_bits_per_byte", "flattering_bits_per_byte", "restoration_bits_per_byte", "bits_per_byte")
+    header = ["rank", "model", "text", "raw", "normalised", "to restore", "honest total"]
+    shown = [row for row in rows if row["restoration_bits_per_byte"] and row["raw_bits_per_byte"]]
     return table(header, [_names(row) + [f"{row[key]:.4f}" for key in keys] for row in shown], left=3)
 
 

@@ -218,7 +218,10 @@ def _judge(folder: DuelFolder, record: Record, judged: _Judged) -> Duel:
     contestants = [_contestant(folder, record, e, scores[e.kind], judged) for e in record.entrants]
     comparisons = compare_all(scores, judged.sizes, record.seeds)
     winner, sentence = verdict(contestants, comparisons)
-    notes = _ways(record, judged) + cautions(contestants, comparisons, record.rounds) + _uneven(record, contestants)
+    uneven = _uneven(record, contestants)
+    if winner is not None and uneven:
+        sentence += f" But {uneven[0]}."
+    notes = _ways(record, judged) + cautions(contestants, comparisons, record.rounds) + uneven
     match = record.question["match"]
     duel = Duel(folder.path, sentence, match, judged.part, True, winner, contestants, comparisons, notes)
     title = f"{', '.join(record.question['models'])} on {record.question['text']}"

@@ -12,14 +12,14 @@ from seqlab.workflows.perplexity import Scored
 from seqlab.workflows.training_text import training_words
 
 
-def write_pages(path: str | Path, scored: Sequence[Scored]) -> list[Path]:
-    """`path` itself if there is one model and one text, else path-1, path-2, …; returns what was written."""
+def write_pages(path: str | Path, scored: Sequence[Scored]) -> list[str]:
+    """`path` itself if there is one model and one text, else path-1, path-2, …; returns what was written where."""
     wanted = [one for one in scored if not one.reader.baseline]
     path = Path(path)
     places = [path] if len(wanted) == 1 else [path.with_stem(f"{path.stem}-{k}") for k in range(1, len(wanted) + 1)]
     for place, one in zip(places, wanted, strict=True):
         write_text(place, _page(one))
-    return places
+    return [f"{place}: {one.text.name}, read by {one.reader.name}" for place, one in zip(places, wanted, strict=True)]
 
 
 def _page(one: Scored) -> str:

@@ -34,7 +34,7 @@ from seqlab.workflows.training_text import part_of
 Row = dict[str, Any]
 BASELINE_ORDER = 7
 REAL = 0.05  # below this p value, after Holm's correction, a difference counts as real
-MUCH_UNKNOWN = 0.01
+MUCH_UNKNOWN = 0.05
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,8 @@ def perplexity_sheet(
     readers += [_outsider(folder) for folder in _each_once(hf)]
     read = _named_apart([(source, *read_text(source, encoding)) for source in dict.fromkeys(texts)])
     simple = _baselines(readers, reporter) if baselines else []
-    return make_sheet([*readers, *(reader for reader, _ in simple)], read, steps, [t for _, t in simple], reporter)
+    counted = [] if any(_is_the_baseline(reader) for reader in readers) else [reader for reader, _ in simple]
+    return make_sheet([*readers, *counted], read, steps, [t for _, t in simple], reporter)
 
 
 def _each_once(folders: Sequence[str | Path]) -> list[str | Path]:
@@ -124,7 +125,8 @@ def make_sheet(
     reporter: Reporter,
 ) -> Sheet:
     scored = [score(reader, text, content, steps, reporter) for text, content in texts for reader in readers]
-    rows = [row for one in scored for row in _rows(one)]
+    raw = [score(one.reader, one.text, one.content, (), reporter) if steps else None for one in scored]
+    rows = [row for one, before in zip(scored, raw, strict=True) for row in _rows(one, before, ",".join(steps))]
     for (text, content), (k, train) in itertools.product(texts, enumerate(training)):
         label = f" {k + 1}" if len(training) > 1 else ""
         with reporter.task(f"compressing {text.name}", None):
@@ -146,6 +148,12 @@ def reader_of(run: Run) -> Reader:
 def _outsider(folder: str | Path) -> Reader:
     bound = "upper bound: a text can be cut into these tokens in several ways, one was scored"
     return Reader(str(folder), load_hf(folder), bound)
+
+
+def _is_the_baseline(reader: Reader) -> bool:
+    """A character n-gram of the same order was named: the baseline would be its double."""
+    settings = None if reader.run is None else reader.run.settings
+    return settings is not None and (settings.model.order, settings.tokenizer.kind) == (BASELINE_ORDER, "char")
 
 
 def _baselines(readers: Sequence[Reader], reporter: Reporter) -> list[tuple[Reader, str]]:
@@ -175,8 +183,10 @@ def score(reader: Reader, text: Text, content: str, steps: tuple[str, ...], repo
     return Scored(reader, text, content, surprisals, block_sums(surprisals, edges), np.diff(edges))
 
 
-def _rows(one: Scored) -> list[Row]:
+def _rows(one: Scored, raw: Scored | None, steps: str) -> list[Row]:
     opened = _row(one, one.figures, one.interval, closed=False)
+    if raw is not None:
+        opened |= {"raw_bits_per_byte": raw.figures.bits_per_byte, "normalisation": _what_it_does(one, raw, steps)}
     if not one.surprisals.unknown.any():
         return [opened]
     table = one.surprisals
@@ -201,9 +211,24 @@ def _row(one: Scored, figures: Figures, interval: Interval, *, closed: bool) -> 
         "correlation": interval.correlation,
         "caution": interval.caution,
         "rank": None,
+        "raw_bits_per_byte": None,
+        "normalisation": None,
     }
     row["flattering_bits_per_byte"] = figures.bits_per_byte - figures.restoration_bits_per_byte
     return row
+
+
+def _what_it_does(one: Scored, raw: Scored, steps: str) -> str:
+    """Whether the honest total is really below the raw figure, on the same blocks."""
+    found = compare(one.blocks, raw.blocks, one.sizes)
+    ends = f"{found.interval.low:+.4f} to {found.interval.high:+.4f}"
+    effect = "helps" if found.value < 0 else "hurts"
+    if found.p >= REAL:
+        effect = "makes no difference that this text could show"
+    return (
+        f"{steps} {effect}: {one.reader.name} on {one.text.name} goes from {raw.figures.bits_per_byte:.4f} to "
+        f"{one.figures.bits_per_byte:.4f} bits/byte with the price of undoing it ({found.value:+.4f}, {ends})"
+    )
 
 
 def intervals_in_every_unit(interval: Interval, figures: Figures) -> dict[str, list[float | None]]:
@@ -222,8 +247,8 @@ def _compressor_row(name: str, label: str, train: str, text: Text, content: str)
     nats = compressor_nats(name, train, content)
     size = len(content.encode())
     bits = nats / math.log(2) / size
-    uncounted = ("interval", "intervals", "blocks", "block_bytes", "correlation", "caution", "rank")
-    absent = dict.fromkeys((*Figures(0.0, 1, 1, 1).as_json(), *uncounted))
+    uncounted = ("raw_bits_per_byte", "normalisation", "interval", "intervals", "blocks", "block_bytes")
+    absent = dict.fromkeys((*Figures(0.0, 1, 1, 1).as_json(), *uncounted, "correlation", "caution", "rank"))
     return absent | {
         "model": f"{name} after the training text{label}",
         "text": text.name,

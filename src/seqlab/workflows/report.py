@@ -72,6 +72,7 @@ def _page(
         parts=[name for name in ("validation", "test") if final.get(name)],
         rows=figure_rows(final),
         context=final["context"],
+        some_unknown=any(final[name]["unknown_rate"] for name in ("validation", "test") if final.get(name)),
         overlap=overlap.sentence(),
         samples=samples,
         settings=to_table(run.settings),
