@@ -292,9 +292,9 @@ def test_flops_of_linear_attention_by_hand() -> None:
 
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
-    """About 60 KB: a test part of six blocks."""
+    """About 120 KB: a test part of twelve blocks, enough for a verdict."""
     path = tmp_path / "tale.txt"
-    path.write_text(nonsense(11_000), encoding="utf-8", newline="")
+    path.write_text(nonsense(22_000), encoding="utf-8", newline="")
     return path
 
 
@@ -455,7 +455,7 @@ def test_another_question_in_the_same_folder_is_refused(text: Path, tmp_path: Pa
     ):
         with pytest.raises(UsageError, match=words):
             compare_lms(text, **(asked | change))
-    text.write_text(nonsense(11_000, seed=1))
+    text.write_text(nonsense(22_000, seed=1))
     with pytest.raises(UsageError, match="another duel: text sha256 "):
         compare_lms(text, **asked)
     assert contents(tmp_path / "duel") == before

@@ -247,6 +247,8 @@ def _freedom(seed_parts: Sequence[tuple[float, int]], block_variance: float, blo
 
 def interval_of_runs(runs: Numbers, sizes: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
     """The interval of a model's bits per byte, the mean over its runs; runs (S, n) holds nats per block."""
+    if len(runs) == 1:
+        return interval_of(runs[0], sizes, resamples=resamples, seed=seed)
     times = blocks_to_join(runs.mean(0) / sizes)
     runs, sizes = join(runs, times), join(sizes, times)
     found = two_level([(1.0, runs)], sizes, resamples=resamples, seed=seed)
@@ -257,6 +259,7 @@ def compare_runs(
     a: Numbers, b: Numbers, sizes: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> SeedDifference:
     """Paired over the blocks, independent over the seeds; a (S_a, n), b (S_b, n). p as in `compare`."""
+    plain = compare(a[0], b[0], sizes, resamples=resamples, seed=seed) if len(a) == len(b) == 1 else None
     times = blocks_to_join((a.mean(0) - b.mean(0)) / sizes)
     a, b, sizes = join(a, times), join(b, times), join(sizes, times)
     found = two_level([(1.0, a), (-1.0, b)], sizes, resamples=resamples, seed=seed)
@@ -264,6 +267,8 @@ def compare_runs(
     interval = Interval(*found.limits, len(sizes), correlation, times)
     spreads = (found.spreads[0], found.spreads[1])
     p = p_value(found.value, found.strayed, len(sizes))
+    if plain is not None:
+        interval, p = plain.interval, plain.p
     return SeedDifference(found.value, interval, p, spreads, found.block_variance)
 
 
