@@ -12,6 +12,7 @@ from seqlab.core.settings import (
     LMSettings,
     ModelSettings,
     TrainingSettings,
+    default_vocab_size,
     fit_lm_settings,
     flags_of,
     from_table,
@@ -43,6 +44,16 @@ def test_longer_budgets_choose_sizes_that_are_not_smaller() -> None:
     assert size_for_budget("100s") == size_for_budget("299s") == "medium"
     assert size_for_budget("5m") == size_for_budget("29m") == "large"
     assert size_for_budget("500steps") == "small"
+
+
+def test_the_bigram_reads_words_and_fewer_of_them() -> None:
+    asked = {kind: with_flags(LMSettings(), {"model": kind}) for kind in ("lstm", "bigram")}
+    kinds = {kind: fit_lm_settings(settings).tokenizer.kind for kind, settings in asked.items()}
+    assert kinds == {"lstm": "bpe", "bigram": "word"}
+    said = with_flags(LMSettings(), {"model": "bigram", "tokenizer": "char"})
+    assert fit_lm_settings(said).tokenizer.kind == "char"
+    assert default_vocab_size("word", 10**7, "bigram") == 4_000
+    assert default_vocab_size("word", 10**7, "lstm") == 10_000
 
 
 def test_settings_survive_toml() -> None:

@@ -152,7 +152,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
 OWN_MODEL_PRESETS: dict[str, Preset] = PRESETS["gru"]
 
 COMMON_PRESET: Preset = dict(tied=False, carry=True)
-TOKENIZER_PRESETS: dict[str, Preset] = {"bigram": dict(kind="word", vocab_size=4_000)}
+TOKENIZERS_OF_MODELS = {"bigram": "word"}  # every other model: bpe
 NGRAM_ORDERS = {"char": 7, "byte": 7, "bpe": 4, "word": 3}  # docs/log.md
 
 
@@ -182,12 +182,8 @@ def fit_lm_settings(settings: LMSettings) -> LMSettings:
 
 
 def _fit_tokenizer(settings: LMSettings) -> TokenizerSettings:
-    said = settings.tokenizer
-    preset = TOKENIZER_PRESETS.get(settings.model.kind, {"kind": "bpe"})
-    if said.kind not in (None, preset["kind"]):
-        return said
-    filled: TokenizerSettings = _fill(said, preset)
-    return filled
+    kind = settings.tokenizer.kind or TOKENIZERS_OF_MODELS.get(settings.model.kind, "bpe")
+    return dataclasses.replace(settings.tokenizer, kind=kind)
 
 
 def fitted(value: Value | None) -> Value:
@@ -204,15 +200,20 @@ def _fill(group: Any, preset: Preset) -> Any:
 FULL_GRADIENT_VOCABULARY = 5_000  # up to here a step on all pairs is cheap enough to be the better choice
 BYTES_PER_BPE_TOKEN = 900  # of training text for each token of the vocabulary (docs/log.md)
 BPE_VOCABULARY = (320, 4096)
-WORD_VOCABULARY = 10_000
+WORD_VOCABULARY, BIGRAM_VOCABULARY = 10_000, 4_000
 
 
-def default_vocab_size(kind: str, train_bytes: int) -> int | None:
-    """BPE: one token for so many bytes of training text, within a range; byte and char have no choice."""
+def default_vocab_size(kind: str, train_bytes: int, model: str = "") -> int | None:
+    """BPE: one token for so many bytes of training text, within a range; byte and char have no choice.
+
+    The bigram's cost grows with the square of its words: it takes fewer.
+    """
     if kind == "bpe":
         least, most = BPE_VOCABULARY
         return min(most, max(least, train_bytes // BYTES_PER_BPE_TOKEN))
-    return WORD_VOCABULARY if kind == "word" else None
+    if kind == "word":
+        return BIGRAM_VOCABULARY if model == "bigram" else WORD_VOCABULARY
+    return None
 
 
 # --------------------------------------------------------------------------- checks

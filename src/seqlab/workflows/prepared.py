@@ -13,7 +13,7 @@ from seqlab.core.errors import DataError, UsageError
 from seqlab.core.files import canonical_json, make_folder, sha256_of, write_bytes
 from seqlab.core.registry import TOKENIZERS, look_up
 from seqlab.core.reporting import Reporter
-from seqlab.core.settings import TOKENIZER_PRESETS, LMSettings, TokenizerSettings, default_vocab_size, fitted
+from seqlab.core.settings import LMSettings, default_vocab_size, fitted
 from seqlab.core.units import parse_split
 from seqlab.data.cache import cache_folder
 from seqlab.data.normalise import normalise, parse_steps
@@ -53,7 +53,7 @@ class Prepared:
         bounds = _checked_bounds(text, settings.data.split)
         steps = parse_steps(settings.data.normalise)
         used, bounds, undoing = _normalised(text, bounds, steps, reporter) if steps else (text, bounds, {})
-        tokenizer = tokenizer or _fitted_tokenizer(used, bounds["train"], settings.tokenizer, reporter)
+        tokenizer = tokenizer or _fitted_tokenizer(used, bounds["train"], settings, reporter)
         with reporter.task("encoding", used.bytes):
             parts = prepare(used, tokenizer, bounds, _adding_up(reporter))
         return cls(text, tokenizer, parts, _overlap(used, bounds), used, bounds, undoing)
@@ -91,15 +91,13 @@ def _checked_bounds(text: Text, split: str) -> Bounds:
     return bounds
 
 
-def _fitted_tokenizer(
-    text: Text, bounds: tuple[int, int], settings: TokenizerSettings, reporter: Reporter
-) -> Tokenizer:
+def _fitted_tokenizer(text: Text, bounds: tuple[int, int], settings: LMSettings, reporter: Reporter) -> Tokenizer:
     size = bounds[1] - bounds[0]
-    kind = fitted(settings.kind)
+    kind, asked = fitted(settings.tokenizer.kind), settings.tokenizer.vocab_size
     tokenizer_type = look_up(TOKENIZERS, kind, "tokenizer")
-    if settings.vocab_size is not None and tokenizer_type.least_vocab_size is None:
+    if asked is not None and tokenizer_type.least_vocab_size is None:
         raise UsageError(f"--vocab-size is not a choice for the tokenizer '{kind}'; leave it out")
-    wanted = settings.vocab_size or default_vocab_size(kind, size)
+    wanted = asked or default_vocab_size(kind, size, settings.model.kind)
     with reporter.task("learning the tokenizer", size):
         advance = _adding_up(reporter)
 
@@ -109,10 +107,9 @@ def _fitted_tokenizer(
                 advance(len(piece))
 
         learnt: Tokenizer = tokenizer_type.fit(watched(), wanted)
-    chosen = TOKENIZER_PRESETS["bigram"]["vocab_size"]  # by the preset, not by a person
-    if settings.vocab_size not in (None, chosen) and learnt.vocab_size < fitted(settings.vocab_size):
+    if asked is not None and learnt.vocab_size < asked:
         reporter.note(
-            f"--vocab-size {settings.vocab_size:,} is more than the training text has: "
+            f"--vocab-size {asked:,} is more than the training text has: "
             f"the vocabulary holds {learnt.vocab_size:,} tokens"
         )
     return learnt
