@@ -29,6 +29,7 @@ from seqlab.evaluation.outside_tokenizers import encoder_of, ends_from_offsets
 from seqlab.evaluation.outsiders import ModuleScorer, load_hf
 from seqlab.evaluation.surprisal import ContextPolicy, Scorer
 from seqlab.models import build_lm
+from seqlab.workflows.perplexity import perplexity_sheet
 
 END = "<|endoftext|>"
 CONTEXT = 32
@@ -609,6 +610,18 @@ def test_loading_and_scoring_print_nothing_and_open_no_connection(
     assert logger.level == level
     assert transformers_logging.is_progress_bar_enabled()
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_folder_stands_in_the_sheet_beside_runs(folders: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(LONG, encoding="utf-8", newline="")
+    seqlab.train_lm(tmp_path / "text.txt", out=tmp_path / "run", model="ngram", tokenizer="byte", split="50/50")
+    sheet = perplexity_sheet(
+        [tmp_path / "run"], [str(tmp_path / "text.txt")], hf=[folders["gpt2"], folders["gpt2"]], baselines=False
+    )
+    row = next(r for r in sheet.rows if r["model"] == str(folders["gpt2"]))
+    assert row["nats"] == load_hf(folders["gpt2"]).score(LONG).total
+    assert row["bound"].startswith("upper bound")
+    assert len(sheet.comparisons) == 1
 
 
 def test_transformers_is_imported_only_when_a_folder_is_loaded() -> None:

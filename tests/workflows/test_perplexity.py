@@ -1,8 +1,10 @@
 """The sheet: units agree, intervals and tests derive from one table, closed figures are labelled and not ranked."""
 
 import csv
+import itertools
 import json
 import math
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -282,3 +284,32 @@ def test_the_csv_gives_every_kind_of_line_end_back(folders: dict[str, Path], tmp
     write_csv(tmp_path / "tokens.csv", sheet.scored)
     with (tmp_path / "tokens.csv").open(encoding="utf-8", newline="") as file:
         assert "".join(row["written"] for row in csv.DictReader(file)) == text
+
+
+def test_a_fit_killed_half_way_can_be_begun_anew(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Crash(BaseException):
+        """Stands for the process dying on the spot."""
+
+    settings = dict(model="ngram", tokenizer="char", order=3)
+    whole = seqlab.train_lm(folders["train"], out=tmp_path / "whole", **settings)
+    replace_file, crashes = os.replace, 0
+    for die_at in range(20):
+        calls = itertools.count()
+
+        def dying(source: Any, target: Any, calls: Any = calls, die_at: int = die_at) -> None:
+            if Path(target).is_relative_to(tmp_path / "torn") and next(calls) == die_at:
+                raise Crash
+            replace_file(source, target)
+
+        monkeypatch.setattr(os, "replace", dying)
+        try:
+            run = seqlab.train_lm(folders["train"], out=tmp_path / "torn", resume=True, **settings)
+        except Crash:
+            crashes += 1
+        else:
+            break
+    assert crashes >= 3
+    assert run.final["validation"] == whole.final["validation"]  # type: ignore[index]
+    assert (tmp_path / "torn" / "report.html").exists()
