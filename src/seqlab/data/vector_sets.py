@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from seqlab.core.errors import DamageError, DataError, UsageError, nearest
 from seqlab.core.files import atomic_write, canonical_json, make_folder, sha256_of, sha256_of_file, write_bytes
+from seqlab.core.reporting import ByteProgress
+from seqlab.data.archives import Archive, read_members
 from seqlab.data.cache import cache_folder
-from seqlab.data.registries import Archive, Progress, fetch_archive, read_members
+from seqlab.data.fetching import fetch_archive
 
 VALUE = np.dtype("<f4")
 
@@ -105,7 +107,7 @@ class VectorFile:
                 yield line[:-1].decode("utf-8")
 
 
-def load_vector_set(name: str, *, progress: Progress | None = None) -> VectorFile:
+def load_vector_set(name: str, *, progress: ByteProgress | None = None) -> VectorFile:
     """A named set, verified; fetched and prepared first where need be."""
     if name not in VECTORS:
         raise UsageError(f"unknown set of word vectors '{name}'{nearest(name, VECTORS)}")
@@ -123,7 +125,7 @@ def _load_prepared(entry: VectorSet) -> VectorFile | None:
         return None
 
 
-def _prepare(entry: VectorSet, progress: Progress | None) -> VectorFile:
+def _prepare(entry: VectorSet, progress: ByteProgress | None) -> VectorFile:
     parquet = _parquet_reader(entry)  # before the download, which would be in vain without it
     wanted = f"the set of word vectors '{entry.name}'"
     archive = fetch_archive(entry.archive, cache_folder() / "archives", wanted=wanted, progress=progress)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from seqlab.core.errors import DataError, UsageError
 from seqlab.core.files import BLOCK
-from seqlab.data.registries import Progress
+from seqlab.core.reporting import ByteProgress
 from seqlab.data.sources import DECOMPRESSION_ERRORS, OPENERS, open_binary
 
 LONGEST_LINE = 1 << 20
@@ -88,7 +88,7 @@ def _is_number(field: bytes) -> bool:
 
 
 def read_vector_text(
-    path: Path, wanted: Collection[str], asked: int | None, progress: Progress | None
+    path: Path, wanted: Collection[str], asked: int | None, progress: ByteProgress | None
 ) -> tuple[dict[str, NDArray[np.float32]], int]:
     """The rows of wanted words and the width; of a word that stands twice, the first row."""
     with open_binary(path) as file:
@@ -147,7 +147,7 @@ def _looks_like_a_value(field: bytes) -> bool:
     return True
 
 
-def _lines(path: Path, file: IO[bytes], progress: Progress | None) -> Iterator[Line]:
+def _lines(path: Path, file: IO[bytes], progress: ByteProgress | None) -> Iterator[Line]:
     """The lines, numbered from 1; only a newline ends one, since words hold all kinds of spaces."""
     total = None if path.suffix in OPENERS else path.stat().st_size
     done = number = reported = 0

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from seqlab.core.errors import DataError, UsageError, nearest
 from seqlab.core.files import sha256_of_file
-from seqlab.data.registries import Progress
+from seqlab.core.reporting import ByteProgress
 from seqlab.data.sources import checked_path
 from seqlab.data.vector_sets import VECTORS, load_vector_set
 from seqlab.data.vector_text import check_width, read_vector_text
@@ -55,7 +55,7 @@ def _percent(part: int, whole: int) -> str:
 
 
 def load_vectors(
-    source: str, words: Sequence[str], *, width: int | None = None, progress: Progress | None = None
+    source: str, words: Sequence[str], *, width: int | None = None, progress: ByteProgress | None = None
 ) -> WordVectors:
     """Vectors of `words` from a text file (also .gz, .bz2, .xz) or, if there is no such file, a named set.
 
