@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from seqlab.data.corpora import load_corpus
-from seqlab.evaluation.surprisal import BATCH, PIECE, nats_of_ids, policy_for
+from seqlab.evaluation.surprisal import BATCH, FED_TOKENS, nats_of_ids, policy_for
 from seqlab.models import build_lm
 from seqlab.models.ngram import NGramLM
 from timing import alternate
@@ -35,7 +35,7 @@ def rows_fed(ids: np.ndarray, model: torch.nn.Module) -> list[torch.Tensor]:
 def forward_only(model: torch.nn.Module, batches: list[torch.Tensor]) -> int:
     fed = 0
     for inputs in batches:
-        step = inputs.shape[1] if hasattr(model, "context") else PIECE
+        step = inputs.shape[1] if hasattr(model, "context") else FED_TOKENS
         state = None
         for k in range(0, inputs.shape[1], step):
             _, state = model(inputs[:, k : k + step], state)

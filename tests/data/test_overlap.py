@@ -51,7 +51,7 @@ def test_equal_windows_have_equal_hashes_and_others_not(length: int) -> None:
 
 @pytest.mark.parametrize("block", [100, 1000, 1 << 22])
 def test_planted_passages_are_found_whatever_the_block_size(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlap, "BLOCK", block)
+    monkeypatch.setattr(overlap, "HASHED_AT_ONCE", block)
     train, held_out = random_text(5000, seed=2), random_text(3000, seed=3)
     train = train[:2000] + held_out[950:1150] + train[2000:] + held_out[2500:2600]
     found = shared_passages(train, held_out)

@@ -10,7 +10,7 @@ from seqlab.core.registry import TOKENIZERS, look_up
 from seqlab.data.batching import BEGIN_EVERY, StreamBatches, WindowBatches
 from seqlab.data.cache import cache_folder
 from seqlab.data.pieces import read_blocks
-from seqlab.data.prepare import PARTS, id_type, pieces_of, prepare, split_bounds
+from seqlab.data.prepare import PARTS, id_type, prepare, read_pieces, split_bounds
 from seqlab.data.sources import open_text
 from seqlab.data.tokenizers import WordTokenizer
 
@@ -19,7 +19,7 @@ from seqlab.data.tokenizers import WordTokenizer
 def test_parts_are_contiguous_counted_and_mapped(kind: str, small_text: Path) -> None:
     text = open_text(str(small_text))
     bounds = split_bounds(text, (0.8, 0.1, 0.1))
-    tokenizer = look_up(TOKENIZERS, kind, "tokenizer").fit(pieces_of(text, bounds["train"]))
+    tokenizer = look_up(TOKENIZERS, kind, "tokenizer").fit(read_pieces(text, bounds["train"]))
     parts = prepare(text, tokenizer, bounds)
     content = small_text.read_bytes()
     assert bounds["train"][0] == 0
@@ -48,7 +48,7 @@ def test_cuts_fall_between_characters(tmp_path_factory: pytest.TempPathFactory, 
 def test_a_damaged_cache_is_found_and_encoded_anew(small_text: Path) -> None:
     text = open_text(str(small_text))
     bounds = split_bounds(text, (0.9, 0.1, 0.0))
-    tokenizer = look_up(TOKENIZERS, "char", "tokenizer").fit(pieces_of(text, bounds["train"]))
+    tokenizer = look_up(TOKENIZERS, "char", "tokenizer").fit(read_pieces(text, bounds["train"]))
     before = np.array(prepare(text, tokenizer, bounds)["train"].ids)
     for path in (cache_folder() / "ids").glob("*/train.ids"):
         content = bytearray(path.read_bytes())
@@ -137,7 +137,7 @@ def test_a_word_longer_than_a_piece_is_one_word(tmp_path: Path) -> None:
     path.write_text("start " + "x" * 200_000 + " end  " + "y" * 70_000)
     text = open_text(str(path))
     bounds = split_bounds(text, (1.0, 0.0, 0.0))
-    tokenizer = WordTokenizer.fit(pieces_of(text, bounds["train"]), 50)
+    tokenizer = WordTokenizer.fit(read_pieces(text, bounds["train"]), 50)
     facts = prepare(text, tokenizer, bounds)["train"].facts
     assert (facts.words, facts.unknown) == (4, 0)
     assert tokenizer.decode(tokenizer.encode(path.read_text()).ids.tolist()) == path.read_text()

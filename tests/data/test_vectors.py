@@ -119,13 +119,13 @@ def test_compressed_files(ending: str, compress: Callable[[bytes], bytes], write
 
 def test_only_wanted_rows_are_kept(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
-    values = vector_text.Line.values
+    values = vector_text.VectorLine.values
 
-    def count(line: vector_text.Line, content: bytes) -> Any:
+    def count(line: vector_text.VectorLine, content: bytes) -> Any:
         parsed.append(line.number)
         return values(line, content)
 
-    monkeypatch.setattr(vector_text.Line, "values", count)
+    monkeypatch.setattr(vector_text.VectorLine, "values", count)
     load_vectors(write(GLOVE), ["PARIS"])
     assert parsed == [4]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from seqlab.data.normalise import STEPS, normalise
 from seqlab.data.tokenizers import ByteTokenizer, CharacterTokenizer, WordTokenizer
 from seqlab.evaluation.normalised import NormalisedScorer
-from seqlab.evaluation.restoration import restoration_nats
+from seqlab.evaluation.restoration import restoration_costs
 from seqlab.evaluation.surprisal import Scorer
 from seqlab.models.ngram import NGramLM
 
@@ -29,7 +29,7 @@ def test_spans_partition_the_original_and_totals_add_up(kind: type, text: str, s
     plain = scorer(kind)
     table = NormalisedScorer(plain, tuple(steps)).score(text)
     normalised = normalise(text, tuple(steps))
-    undo = sum(cost.nats for cost in restoration_nats(normalised))
+    undo = sum(cost.nats for cost in restoration_costs(normalised))
     assert table.total == pytest.approx(plain.score(normalised.text).total + undo, rel=1e-9, abs=1e-9)
     assert table.restoration is not None
     assert table.restoration.sum() == pytest.approx(undo, rel=1e-9, abs=1e-9)

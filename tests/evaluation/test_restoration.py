@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from seqlab.data.normalise import STEPS, normalise
 from seqlab.evaluation import restoration
-from seqlab.evaluation.restoration import ALPHA, edit_nats, piece_nats, restoration_nats, spelling_nats, yes_no_nats
+from seqlab.evaluation.restoration import (
+    ALPHA,
+    edit_nats,
+    piece_nats,
+    restoration_costs,
+    spelled_piece_nats,
+    yes_no_nats,
+)
 
 texts = st.text(alphabet=st.characters(codec=None), max_size=40)
 # Not a sample of anything: sentences with names, numbers and brackets, so that there is something to learn.
@@ -25,7 +32,7 @@ ENGLISH = "".join(
 
 
 def cost(text: str, step: str) -> float:
-    return restoration_nats(normalise(text, [step]))[0].nats
+    return restoration_costs(normalise(text, [step]))[0].nats
 
 
 def total_probability(sources: Iterable[str], step: str, output: str) -> float:
@@ -56,8 +63,8 @@ def test_kraft_over_pieces_of_different_width() -> None:
 def test_kraft_over_pieces_that_are_all_spelled() -> None:
     """p(spelling) sums to at most one over all strings: here over those of a small alphabet, by length."""
     pieces = ["".join(p) for n in range(4) for p in itertools.product("abcé", repeat=n)]
-    first = [math.exp(-float(spelling_nats([piece])[0])) for piece in pieces]
-    after = [math.exp(-float(spelling_nats(["abc", "abc", "a", piece])[-1])) for piece in pieces]
+    first = [math.exp(-float(spelled_piece_nats([piece])[0])) for piece in pieces]
+    after = [math.exp(-float(spelled_piece_nats(["abc", "abc", "a", piece])[-1])) for piece in pieces]
     assert sum(first) <= 1
     assert 0.5 < sum(after) <= 1
 
@@ -150,7 +157,7 @@ def spelled_by_hand(pieces: list[str]) -> list[float]:
 @given(text=texts, steps=st.lists(st.sampled_from(sorted(STEPS)), unique=True, min_size=1, max_size=3))
 @settings(deadline=None, max_examples=150)
 def test_costs_are_finite_and_not_negative_and_spread_over_the_original(text: str, steps: list[str]) -> None:
-    for step_cost in restoration_nats(normalise(text, steps)):
+    for step_cost in restoration_costs(normalise(text, steps)):
         assert math.isfinite(step_cost.nats)
         assert np.all(step_cost.spread >= 0)
         assert len(step_cost.spread) == len(text) + 1
@@ -163,7 +170,7 @@ def test_certainty_does_not_make_a_surprise_infinite() -> None:
 
 
 def test_each_step_is_paid_for_by_itself() -> None:
-    both = restoration_nats(normalise(ENGLISH, ["lower", "punctuation"]))
+    both = restoration_costs(normalise(ENGLISH, ["lower", "punctuation"]))
     assert [c.step for c in both] == ["lower", "punctuation"]
     assert both[0].nats == pytest.approx(cost(ENGLISH, "lower"))
     assert both[1].nats == pytest.approx(cost(ENGLISH.lower(), "punctuation"))
@@ -180,7 +187,7 @@ def test_same_text_same_cost() -> None:
 
 def test_the_coder_learns_capitals() -> None:
     """Sentence starts and names repeat: far below one bit for each letter, and the second half is cheaper."""
-    (lowered,) = restoration_nats(normalise(ENGLISH * 3, ["lower"]))
+    (lowered,) = restoration_costs(normalise(ENGLISH * 3, ["lower"]))
     assert lowered.changes == sum(c.isupper() for c in ENGLISH * 3)
     assert lowered.nats / math.log(2) / len(ENGLISH * 3) < 0.12
     assert lowered.spread[len(ENGLISH) :].sum() < lowered.spread[: len(ENGLISH)].sum()
@@ -206,7 +213,7 @@ def test_random_marks_cost_their_bits() -> None:
 
 
 def test_a_dropped_piece_is_paid_for_where_it_stood() -> None:
-    (step_cost,) = restoration_nats(normalise("so he (((was then at the end", ["punctuation"]))
+    (step_cost,) = restoration_costs(normalise("so he (((was then at the end", ["punctuation"]))
     assert int(step_cost.spread.argmax()) == 6
 
 

@@ -11,9 +11,9 @@ from seqlab.core.types import Surprisals
 from seqlab.evaluation.statistics import (
     BLOCK_BYTES,
     Interval,
+    block_edges,
     block_sums,
     compare,
-    cut_blocks,
     holm,
     interval_of,
     join,
@@ -30,7 +30,7 @@ def table(nats: list[float], lengths: list[int]) -> Surprisals:
 @given(st.text(alphabet=" \nab", max_size=300), st.integers(2, 40))
 def test_blocks_partition_the_text_at_white_space(text: str, size: int) -> None:
     content = text.encode()
-    edges = cut_blocks(content, size)
+    edges = block_edges(content, size)
     assert edges[0] == 0
     assert edges[-1] == len(content)
     assert (np.diff(edges) > 0).all() or not content
@@ -41,10 +41,10 @@ def test_blocks_partition_the_text_at_white_space(text: str, size: int) -> None:
 
 def test_blocks_are_about_as_long_as_asked() -> None:
     content = ("word " * 4000).encode()
-    lengths = np.diff(cut_blocks(content))
+    lengths = np.diff(block_edges(content))
     assert len(lengths) == 20
     assert abs(lengths - BLOCK_BYTES).max() <= 10
-    assert len(cut_blocks(b"x" * 5000)) == 2  # nowhere to cut
+    assert len(block_edges(b"x" * 5000)) == 2  # nowhere to cut
 
 
 def test_a_token_counts_in_the_block_where_it_starts() -> None:

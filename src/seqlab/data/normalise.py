@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from seqlab.core.errors import UsageError, nearest
 
+CodePoints = NDArray[np.int64]
 Positions = NDArray[np.int64]
 REPLACEMENT = "?"  # what `ascii` writes for a character that has no ASCII form
 
 
-def code_points(text: str) -> Positions:
+def code_points(text: str) -> CodePoints:
     """The code point of every character; a lone surrogate counts as one."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
 

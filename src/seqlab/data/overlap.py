@@ -20,12 +20,12 @@ from seqlab.core.errors import UsageError
 Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.int64]
-Text = bytes | bytearray | memoryview | Bytes | str | Path
+ByteSource = bytes | bytearray | memoryview | Bytes | str | Path
 """Bytes in memory, an array of bytes (np.memmap too), or the path of a file."""
 
 WINDOW = 64
 MAX_HASHES = 6_000_000
-BLOCK = 1 << 22
+HASHED_AT_ONCE = 1 << 22
 CONFIRM_AT_ONCE = 1 << 16
 EXCERPT_CHARACTERS = 80
 MULTIPLIER = 0x9E3779B97F4A7C15
@@ -62,7 +62,9 @@ class Overlap:
         )
 
 
-def shared_passages(train: Text, held_out: Text, *, length: int = WINDOW, max_hashes: int = MAX_HASHES) -> Overlap:
+def shared_passages(
+    train: ByteSource, held_out: ByteSource, *, length: int = WINDOW, max_hashes: int = MAX_HASHES
+) -> Overlap:
     """Find the held-out windows of `length` bytes that stand in the training text.
 
     At most about `max_hashes` windows of each text are held in memory: one in m, m as small as possible.
@@ -82,7 +84,7 @@ def shared_passages(train: Text, held_out: Text, *, length: int = WINDOW, max_ha
     return Overlap(covered, held_bytes.size, length, m == 1, longest, excerpt)
 
 
-def _as_bytes(text: Text) -> Bytes:
+def _as_bytes(text: ByteSource) -> Bytes:
     if isinstance(text, np.ndarray):
         return text.view(np.uint8)
     if isinstance(text, str | Path):
@@ -118,8 +120,8 @@ def _sampled(text: Bytes, length: int, m: int) -> tuple[Hashes, Positions]:
 
 def _blocks(text: Bytes, length: int) -> Iterator[tuple[int, Bytes]]:
     """Blocks that overlap by length - 1 bytes, so that every window lies in exactly one of them."""
-    for start in range(0, text.size - length + 1, BLOCK):
-        yield start, np.asarray(text[start : start + BLOCK + length - 1])
+    for start in range(0, text.size - length + 1, HASHED_AT_ONCE):
+        yield start, np.asarray(text[start : start + HASHED_AT_ONCE + length - 1])
 
 
 def window_hashes(text: Bytes, length: int) -> Hashes:

@@ -81,7 +81,8 @@ def read_slice(text: Text, bounds: tuple[int, int]) -> str:
         return file.read(bounds[1] - bounds[0]).decode()
 
 
-def pieces_of(text: Text, bounds: tuple[int, int]) -> Iterator[str]:
+def read_pieces(text: Text, bounds: tuple[int, int]) -> Iterator[str]:
+    """A part of the text, streamed in pieces that are encoded one after the other."""
     return cut_blocks(read_blocks(text.path, *bounds))
 
 
@@ -158,7 +159,7 @@ def _encode_part(
     def counted() -> Iterator[str]:
         nonlocal characters, words
         inside_word = False
-        for piece in pieces_of(text, bounds):
+        for piece in read_pieces(text, bounds):
             characters += len(piece)
             words += len(piece.split()) - (inside_word and not piece[0].isspace())
             inside_word = not piece[-1].isspace()

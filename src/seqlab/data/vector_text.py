@@ -27,7 +27,7 @@ NUMBER_CHARACTERS = b"0123456789.eE+- "
 
 
 @dataclass(frozen=True)
-class Line:
+class VectorLine:
     """One line of a vector file and where it stands, for whoever must complain about it."""
 
     path: Path
@@ -117,7 +117,7 @@ def read_vector_text(
     return rows, width
 
 
-def _header(first: Line) -> tuple[int, int] | None:
+def _header(first: VectorLine) -> tuple[int, int] | None:
     """Rows and width from word2vec's first line; None where the first line is a row itself."""
     header = HEADER.fullmatch(first.content)
     if not header:
@@ -128,7 +128,7 @@ def _header(first: Line) -> tuple[int, int] | None:
     return count, width
 
 
-def _width_of_row(first: Line) -> int:
+def _width_of_row(first: VectorLine) -> int:
     """The number of fields at the end that float() takes; a nan among them is reported with its row."""
     fields = first.content.split(b" ")[1:]
     width = 0
@@ -147,7 +147,7 @@ def _looks_like_a_value(field: bytes) -> bool:
     return True
 
 
-def _lines(path: Path, file: IO[bytes], progress: ByteProgress | None) -> Iterator[Line]:
+def _lines(path: Path, file: IO[bytes], progress: ByteProgress | None) -> Iterator[VectorLine]:
     """The lines, numbered from 1; only a newline ends one, since words hold all kinds of spaces."""
     total = None if path.suffix in OPENERS else path.stat().st_size
     done = number = reported = 0
@@ -163,7 +163,7 @@ def _lines(path: Path, file: IO[bytes], progress: ByteProgress | None) -> Iterat
             reported = done
             progress(done, total)
         content = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
-        yield Line(path, number, content.rstrip(b" \r\n"), raw.endswith(b"\n"))
+        yield VectorLine(path, number, content.rstrip(b" \r\n"), raw.endswith(b"\n"))
 
 
 def _readline(path: Path, file: IO[bytes]) -> bytes:

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from seqlab.core.errors import DataError, UsageError
 from seqlab.core.types import Surprisals
 from seqlab.evaluation.characters import KINDS, PUNCTUATION, Kinds, Places, byte_lengths, is_white, kinds_of
-from seqlab.evaluation.statistics import Interval, Numbers, block_sums, compare, cut_blocks
+from seqlab.evaluation.statistics import Interval, Numbers, block_edges, block_sums, compare
 
 CLASSES = ("unknown words", *KINDS)  # a byte's class is its place here
-UNKNOWN = 0
+UNKNOWN_WORDS = 0  # the place of that class
 METHOD = (
     "Every token's surprisal is spread evenly over its bytes (exact by the chain rule for characters, a convention "
     "for longer tokens); every byte belongs to one class: words that the training text never had (compared without "
@@ -55,7 +55,7 @@ def explain_gap(text: str, other: Surprisals, own: Surprisals, known_words: Set[
     classes = byte_classes(text, known_words)
     nats = np.bincount(classes, lost, len(CLASSES))
     sizes = np.bincount(classes, minlength=len(CLASSES))
-    edges = cut_blocks(content)
+    edges = block_edges(content)
     difference = compare(block_sums(other, edges), block_sums(own, edges), np.diff(edges))
     per_byte = nats / (math.log(2) * len(content))
     return Gap(
@@ -89,7 +89,7 @@ def byte_classes(text: str, known_words: Set[str]) -> NDArray[np.int8]:
     depth = np.zeros(len(kinds) + 1, np.int8)
     depth[first[unknown]] += 1
     depth[last[unknown]] -= 1
-    classes[np.cumsum(depth[:-1]) > 0] = UNKNOWN
+    classes[np.cumsum(depth[:-1]) > 0] = UNKNOWN_WORDS
     return np.repeat(classes, byte_lengths(text))
 
 

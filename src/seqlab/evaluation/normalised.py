@@ -10,7 +10,7 @@ import numpy as np
 from seqlab.core.types import Surprisals
 from seqlab.data.normalise import Normalised, normalise
 from seqlab.evaluation.characters import byte_offsets
-from seqlab.evaluation.restoration import restoration_nats
+from seqlab.evaluation.restoration import restoration_costs
 
 
 class NormalisedScorer:
@@ -33,7 +33,7 @@ class NormalisedScorer:
 def _laid_on_original(table: Surprisals, normalised: Normalised) -> Surprisals:
     original_bytes = byte_offsets(normalised.original)
     spread = np.zeros(len(normalised.original) + 1)
-    for step in restoration_nats(normalised):
+    for step in restoration_costs(normalised):
         spread += step.spread
     cost = np.concatenate([[0.0], np.cumsum(spread)])
     if not len(table):  # nothing is left of the text: one entry bears the cost of restoring all of it

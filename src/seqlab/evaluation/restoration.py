@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from seqlab.data.normalise import Edits, Normalised, code_points
 
-Ids = NDArray[np.int64]
+Integers = NDArray[np.int64]
 Nats = NDArray[np.float64]
 
 LN2 = math.log(2)
@@ -50,7 +50,7 @@ class StepCost:
     """The same nats laid on the characters of the original text, the last place being its end."""
 
 
-def restoration_nats(normalised: Normalised) -> list[StepCost]:
+def restoration_costs(normalised: Normalised) -> list[StepCost]:
     """For each step the cost of undoing it; the costs of all steps add up to the cost of the original text."""
     costs = []
     for done, (step, edits) in enumerate(zip(normalised.steps, normalised.edits, strict=True)):
@@ -73,7 +73,7 @@ def edit_nats(edits: Edits) -> Nats:
     return nats
 
 
-def _dropped_nats(view: _View) -> tuple[Ids, Nats]:
+def _dropped_nats(view: _View) -> tuple[Integers, Nats]:
     """At every place of y: was a piece dropped before it, and which? (position in x, nats)"""
     edits, pieces, starts = view.edits, view.pieces(view.dropped), view.edits.output_start[view.dropped]
     told, at = np.zeros(len(view.codes), bool), edits.origin.copy()
@@ -96,7 +96,7 @@ def _dropped_nats(view: _View) -> tuple[Ids, Nats]:
     return np.concatenate([at[asked], at[starts]]), np.concatenate([nats, which])
 
 
-def _changed_nats(view: _View) -> tuple[Ids, Nats]:
+def _changed_nats(view: _View) -> tuple[Integers, Nats]:
     """At every character of y: did something else stand in x, and what? (position in x, nats)"""
     edits, changed = view.edits, ~view.dropped
     pieces, starts = view.pieces(changed), edits.output_start[changed]
@@ -134,14 +134,14 @@ class _View:
         self.restored_kinds = _kinds(np.append(END, code_points(edits.source)))  # of the character before
 
     @cached_property
-    def mark(self) -> Ids:
+    def mark(self) -> Integers:
         """The kind of the last character of x, blanks apart, before each position of x."""
         solid = np.where(self.restored_kinds != BLANK, np.arange(len(self.restored_kinds)), 0)
-        last: Ids = self.restored_kinds[np.maximum.accumulate(solid)]
+        last: Integers = self.restored_kinds[np.maximum.accumulate(solid)]
         return last
 
     @cached_property
-    def outside(self) -> Ids:
+    def outside(self) -> Integers:
         """The places that are not inside a piece already told: there is nothing to ask there."""
         depth = np.zeros(len(self.codes) + 1, np.int64)
         kept = ~self.dropped
@@ -171,13 +171,13 @@ def _kind(code: int) -> int:
     return next((kind for kind, holds in tests if holds), MARK)
 
 
-def _kinds(codes: Ids) -> Ids:
+def _kinds(codes: Integers) -> Integers:
     distinct, which = np.unique(codes, return_inverse=True)
-    kinds: Ids = np.array([_kind(int(code)) for code in distinct], np.int64)[which]
+    kinds: Integers = np.array([_kind(int(code)) for code in distinct], np.int64)[which]
     return kinds
 
 
-def _words(codes: Ids, kinds: Ids) -> tuple[Ids, Ids]:
+def _words(codes: Integers, kinds: Integers) -> tuple[Integers, Integers]:
     """A number for the run of letters and digits around each place, and the place in it; all else stands alone."""
     in_word = (kinds >= LOWER) & (kinds <= DIGIT)
     first = np.ones(len(codes), bool)
@@ -187,15 +187,15 @@ def _words(codes: Ids, kinds: Ids) -> tuple[Ids, Ids]:
     return np.add.reduceat(_hashed(codes, places), starts)[run], places
 
 
-def _before(values: Ids, by: int = 1) -> Ids:
+def _before(values: Integers, by: int = 1) -> Integers:
     return np.concatenate([np.full(by, END), values])[:-by]
 
 
-def _after(values: Ids, by: int = 1) -> Ids:
+def _after(values: Integers, by: int = 1) -> Integers:
     return np.concatenate([values, np.full(by, END)])[by:]
 
 
-def _hashed(*features: NDArray[np.generic]) -> Ids:
+def _hashed(*features: NDArray[np.generic]) -> Integers:
     """One number for each combination. Two that collide share their counts: dearer, but still a code."""
     mixed = np.zeros(len(features[0]), np.uint64)
     for feature in features:
@@ -207,13 +207,13 @@ def _hashed(*features: NDArray[np.generic]) -> Ids:
 # The adaptive code
 
 
-def yes_no_nats(contexts: Sequence[Ids], told: NDArray[np.bool_]) -> Nats:
+def yes_no_nats(contexts: Sequence[Integers], told: NDArray[np.bool_]) -> Nats:
     """−ln p of each answer; contexts from the shortest to the longest."""
     p = np.full(len(told), 0.5)  # of the answer that was given
     for context in contexts:
         order, starts, group = _grouped(context)
         seen = np.arange(len(told)) - starts[group]
-        yes: Ids = np.cumsum(told[order]) - told[order]
+        yes: Integers = np.cumsum(told[order]) - told[order]
         yes -= yes[starts][group]
         same = np.where(told[order], yes, seen - yes)
         p[order] = (same + ALPHA * p[order]) / (seen + ALPHA)
@@ -221,7 +221,7 @@ def yes_no_nats(contexts: Sequence[Ids], told: NDArray[np.bool_]) -> Nats:
     return nats
 
 
-def piece_nats(contexts: Sequence[Ids], pieces: Sequence[str], widths: Ids) -> Nats:
+def piece_nats(contexts: Sequence[Integers], pieces: Sequence[str], widths: Integers) -> Nats:
     """−ln p of each piece, together with the number of characters of y that it takes the place of.
 
     p_0 = p(spelling) · 2^−width
@@ -229,10 +229,10 @@ def piece_nats(contexts: Sequence[Ids], pieces: Sequence[str], widths: Ids) -> N
     numbers: dict[tuple[str, int], int] = {}
     symbols = [numbers.setdefault(pair, len(numbers)) for pair in zip(pieces, widths.tolist(), strict=True)]
     anywhere = np.zeros(len(pieces), np.int64)
-    return _blend([anywhere, *contexts], np.array(symbols), spelling_nats(pieces) + LN2 * widths)
+    return _blend([anywhere, *contexts], np.array(symbols), spelled_piece_nats(pieces) + LN2 * widths)
 
 
-def spelling_nats(pieces: Sequence[str]) -> Nats:
+def spelled_piece_nats(pieces: Sequence[str]) -> Nats:
     """−ln p of each piece, character by character with an end, after one and two characters of the same piece."""
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
     ends = np.cumsum(lengths)
@@ -246,7 +246,7 @@ def spelling_nats(pieces: Sequence[str]) -> Nats:
     return np.add.reduceat(_blend(contexts, symbols, _character_nats(stream)), starts)
 
 
-def _character_nats(codes: Ids) -> Nats:
+def _character_nats(codes: Integers) -> Nats:
     """−ln p_0 of a character: its class, by the bytes of its UTF-8, then uniform within the class."""
     nats = np.full(len(codes), -math.log(END_SHARE))
     least = 0
@@ -256,7 +256,7 @@ def _character_nats(codes: Ids) -> Nats:
     return nats
 
 
-def _blend(contexts: Sequence[Ids], symbols: Ids, nats: Nats) -> Nats:
+def _blend(contexts: Sequence[Integers], symbols: Integers, nats: Nats) -> Nats:
     """−ln p_k, from −ln p_0: p_k(e) = (n_k(e) + α p_{k−1}(e)) / (n_k + α)."""
     for context in contexts:
         dense = np.unique(context, return_inverse=True)[1]
@@ -267,7 +267,7 @@ def _blend(contexts: Sequence[Ids], symbols: Ids, nats: Nats) -> Nats:
     return nats
 
 
-def _earlier(ids: Ids) -> Ids:
+def _earlier(ids: Integers) -> Integers:
     """How often each id stood before."""
     order, starts, group = _grouped(ids)
     counts = np.empty_like(ids)
@@ -275,7 +275,7 @@ def _earlier(ids: Ids) -> Ids:
     return counts
 
 
-def _grouped(ids: Ids) -> tuple[Ids, Ids, Ids]:
+def _grouped(ids: Integers) -> tuple[Integers, Integers, Integers]:
     """The order that brings equal ids together, first come first, where each group starts, and the group of each."""
     order = np.argsort(ids, kind="stable")
     new = np.ones(len(ids), bool)

@@ -73,7 +73,7 @@ class SeedDifference(Difference):
     block_variance: float  # v: what more seeds do not reduce
 
 
-def cut_blocks(content: bytes, size: int = BLOCK_BYTES) -> Places:
+def block_edges(content: bytes, size: int = BLOCK_BYTES) -> Places:
     """Byte positions where the blocks begin, and the end: every `size` bytes, moved on to the next white space."""
     is_white = np.isin(np.frombuffer(content, np.uint8), np.frombuffer(WHITE, np.uint8))
     white = np.flatnonzero(is_white)

@@ -20,7 +20,7 @@ from seqlab.core.types import Encoding, Surprisals
 from seqlab.core.units import SPELLING_NATS_PER_BYTE
 from seqlab.evaluation.spelling import follows_gap, spelling_nats, spelling_of
 
-PIECE = 64  # tokens fed at a time to a model that carries state: the logits stay in memory that is used again
+FED_TOKENS = 64  # tokens fed at a time to a model that carries state: the logits stay in memory that is used again
 BATCH = 64  # segments scored side by side
 
 
@@ -155,7 +155,7 @@ def _feed(model: Any, rows: _Rows, *, in_pieces: bool) -> NDArray[np.float64]:
     """nats (B, L), in pieces with state for models without a context of their own; none for a piece of warm-up."""
     inputs, targets = rows.ids[:, :-1], rows.ids[:, 1:]
     nats = torch.zeros(inputs.shape, dtype=torch.float64)
-    step = PIECE if in_pieces else max(1, inputs.shape[1])
+    step = FED_TOKENS if in_pieces else max(1, inputs.shape[1])
     state = None
     for k in range(0, inputs.shape[1], step):
         piece = slice(k, k + step)

@@ -23,8 +23,8 @@ FIRST_BYTES = 32  # the shortest stretch of the cold start; each one after is as
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of the text with its loss: sums, from which the means are formed."""
+class Share:
+    """A part of the text and its share of the loss: sums, from which the means are formed."""
 
     name: str
     units: int  # words or tokens
@@ -69,22 +69,22 @@ def words_with_loss(text: str, surprisals: Surprisals) -> Words:
     return Words(written, start, edges, block_sums(surprisals, edges))
 
 
-def by_word(words: Words) -> list[Part]:
+def by_word(words: Words) -> list[Share]:
     """The different words, the most expensive one (over all its occurrences) first."""
     index: dict[str, int] = {}
     which = np.array([index.setdefault(word, len(index)) for word in words.written])
-    parts = _parts(list(index), which, np.diff(words.edges), words.nats)
-    return sorted(parts, key=lambda part: -part.nats)
+    shares = _shares(list(index), which, np.diff(words.edges), words.nats)
+    return sorted(shares, key=lambda share: -share.nats)
 
 
-def by_frequency(words: Words, counts: Mapping[str, int]) -> list[Part]:
+def by_frequency(words: Words, counts: Mapping[str, int]) -> list[Share]:
     """Words by how often they occurred in the training text: `counts` as from ``Counter(training_text.split())``."""
     seen = np.array([counts.get(word, 0) for word in words.written])
     band = np.searchsorted(list(BANDS.values()), seen, side="right") - 1
-    return _parts(list(BANDS), band, np.diff(words.edges), words.nats)
+    return _shares(list(BANDS), band, np.diff(words.edges), words.nats)
 
 
-def by_place_in_word(text: str, surprisals: Surprisals, words: Words) -> list[Part]:
+def by_place_in_word(text: str, surprisals: Surprisals, words: Words) -> list[Share]:
     """Tokens by their place in the word in which they start; those of white space alone have no place."""
     solid_bytes = np.concatenate([[0], np.cumsum(~is_white(np.repeat(kinds_of(text), byte_lengths(text))))])
     solid = solid_bytes[surprisals.end] > solid_bytes[surprisals.start]
@@ -93,7 +93,7 @@ def by_place_in_word(text: str, surprisals: Surprisals, words: Words) -> list[Pa
     place = rank[1:] - rank[np.searchsorted(word, word)]
     names = ["white space", *map(_ordinal, range(1, LAST_PLACE)), f"{_ordinal(LAST_PLACE)} and later"]
     which = np.where(solid, place.clip(0, LAST_PLACE), 0)
-    return [part for part in _parts(names, which, surprisals.end - surprisals.start, surprisals.nats) if part.units]
+    return [share for share in _shares(names, which, surprisals.end - surprisals.start, surprisals.nats) if share.units]
 
 
 def stretches(n_bytes: int) -> Places:
@@ -114,12 +114,12 @@ def stretch_bits_per_byte(per_byte: Numbers, edges: Places) -> Numbers:
     return bits
 
 
-def _parts(names: list[str], which: Places, sizes: Places, nats: Numbers) -> list[Part]:
+def _shares(names: list[str], which: Places, sizes: Places, nats: Numbers) -> list[Share]:
     """Units, bytes and nats summed by where they belong."""
     units = np.bincount(which, minlength=len(names)).tolist()
     sums = np.bincount(which, nats, len(names)).tolist()
     lengths = np.bincount(which, sizes, len(names)).astype(np.int64).tolist()
-    return [Part(*row) for row in zip(names, units, lengths, sums, strict=True)]
+    return [Share(*row) for row in zip(names, units, lengths, sums, strict=True)]
 
 
 def _ordinal(number: int) -> str:

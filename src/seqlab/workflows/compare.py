@@ -17,7 +17,7 @@ from seqlab.core.settings import LMSettings, check_threads, with_flags
 from seqlab.core.units import human_count, human_seconds, parse_budget, parse_split
 from seqlab.data.prepare import PartFacts, split_bounds
 from seqlab.data.sources import Text, open_text
-from seqlab.evaluation.statistics import Places, block_sums, cut_blocks
+from seqlab.evaluation.statistics import Places, block_edges, block_sums
 from seqlab.workflows.corpora import downloading
 from seqlab.workflows.duel import Contestant, Duel, cautions, compare_all, figures_of_runs, stack, verdict
 from seqlab.workflows.duel_folder import DuelFolder, Question, Record, find_duel, new_duel
@@ -140,7 +140,7 @@ class _Judged:
             file.seek(start)
             content = file.read(end - start)
         self.content = content.decode()
-        self.edges: Places = cut_blocks(content)
+        self.edges: Places = block_edges(content)
 
     @property
     def sizes(self) -> Places:

@@ -18,7 +18,7 @@ from seqlab.core.units import human_count
 from seqlab.evaluation.gap import nats_per_byte
 from seqlab.evaluation.statistics import Numbers, Places
 from seqlab.evaluation.word_loss import (
-    Part,
+    Share,
     Words,
     by_frequency,
     by_place_in_word,
@@ -210,7 +210,7 @@ def _expensive_occurrences(words: Words, total: float) -> list[tuple[str, ...]]:
     ]
 
 
-def _band_rows(bands: list[Part], total: float) -> list[tuple[str, ...]]:
+def _band_rows(bands: list[Share], total: float) -> list[tuple[str, ...]]:
     words = sum(band.units for band in bands)
     return [
         (
@@ -225,15 +225,15 @@ def _band_rows(bands: list[Part], total: float) -> list[tuple[str, ...]]:
     ]
 
 
-def _place_rows(places: list[Part], total: float) -> list[tuple[str, ...]]:
+def _place_rows(places: list[Share], total: float) -> list[tuple[str, ...]]:
     return [
         (part.name, f"{part.units:,}", _mean(part.bits_per_unit), _mean(part.bits_per_byte), _share(part.nats, total))
         for part in [*places, _all(places)]
     ]
 
 
-def _all(parts: list[Part]) -> Part:
-    return Part("all", sum(p.units for p in parts), sum(p.bytes for p in parts), math.fsum(p.nats for p in parts))
+def _all(parts: list[Share]) -> Share:
+    return Share("all", sum(p.units for p in parts), sum(p.bytes for p in parts), math.fsum(p.nats for p in parts))
 
 
 def _position_picture(per_byte: Numbers, mean: float) -> bytes:

@@ -27,7 +27,7 @@ from seqlab.evaluation.baselines import COMPRESSORS, character_ngram, compressor
 from seqlab.evaluation.normalised import NormalisedScorer
 from seqlab.evaluation.outsiders import load_hf
 from seqlab.evaluation.perplexity import Figures, figures_of
-from seqlab.evaluation.statistics import BLOCK_BYTES, Interval, block_sums, compare, cut_blocks, holm, interval_of
+from seqlab.evaluation.statistics import BLOCK_BYTES, Interval, block_edges, block_sums, compare, holm, interval_of
 from seqlab.workflows.run import Run, load
 from seqlab.workflows.training_text import part_of
 
@@ -179,7 +179,7 @@ def score(reader: Reader, text: Text, content: str, steps: tuple[str, ...], repo
     scorer = NormalisedScorer(reader.scorer, steps) if steps else reader.scorer
     with reporter.task(f"scoring {text.name} with {reader.name}", 1.0):
         surprisals = scorer.score(content, progress=reporter.advance)
-    edges = cut_blocks(content.encode())
+    edges = block_edges(content.encode())
     return Scored(reader, text, content, surprisals, block_sums(surprisals, edges), np.diff(edges))
 
 
@@ -191,7 +191,7 @@ def _rows(one: Scored, raw: Scored | None, steps: str) -> list[Row]:
         return [opened]
     table = one.surprisals
     bare = replace(table, nats=table.nats - table.spelling, spelling=np.zeros(len(table)))
-    closed = replace(one, surprisals=bare, blocks=block_sums(bare, cut_blocks(one.content.encode())))
+    closed = replace(one, surprisals=bare, blocks=block_sums(bare, block_edges(one.content.encode())))
     return [opened, _row(closed, closed.figures, closed.interval, closed=True)]
 
 

@@ -18,10 +18,10 @@ from seqlab.core.units import parse_split
 from seqlab.data.cache import cache_folder
 from seqlab.data.normalise import normalise, parse_steps
 from seqlab.data.overlap import Overlap, shared_passages
-from seqlab.data.prepare import PARTS, Bounds, Part, pieces_of, prepare, read_slice, split_bounds
+from seqlab.data.prepare import PARTS, Bounds, Part, prepare, read_pieces, read_slice, split_bounds
 from seqlab.data.sources import Text, keep_text
 from seqlab.data.tokenizers import Tokenizer
-from seqlab.evaluation.restoration import restoration_nats
+from seqlab.evaluation.restoration import restoration_costs
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _normalised(
             normalised = normalise(original, steps)
             contents[name] = normalised.text.encode()
             if name != "train":
-                nats = sum(step.nats for step in restoration_nats(normalised))
+                nats = sum(step.nats for step in restoration_costs(normalised))
                 undoing[name] = Undoing(nats, len(original.encode()), len(original), len(original.split()))
     whole = b"".join(contents.values())
     for name, (start, end) in bounds.items():
@@ -102,7 +102,7 @@ def _fitted_tokenizer(text: Text, bounds: tuple[int, int], settings: LMSettings,
         advance = _adding_up(reporter)
 
         def watched() -> Iterator[str]:
-            for piece in pieces_of(text, bounds):
+            for piece in read_pieces(text, bounds):
                 yield piece
                 advance(len(piece))
 
