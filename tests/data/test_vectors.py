@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import hashlib
 import io
 import lzma
 import sys
@@ -115,6 +116,15 @@ def test_compressed_files(ending: str, compress: Callable[[bytes], bytes], write
     assert vectors.sha256 == sha256_of(packed)
     message = refusal(DataError, write(packed[:-12], f"cut.txt.{ending}"), "the")
     assert "cannot be decompressed" in message
+
+
+def test_the_checksum_is_that_of_the_file_on_disk(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that names the vectors by this checksum can be checked with any other tool."""
+    register(monkeypatch, npy_of(MATRIX), parquet_of(WORDS))
+    for source in (write(GLOVE), write(gzip.compress(GLOVE.encode()), "v.txt.gz"), "tiny"):
+        vectors = load_vectors(source, ["the"])
+        path = load_vector_set("tiny").path if source == "tiny" else Path(source)
+        assert vectors.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_only_wanted_rows_are_kept(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
