@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -10,6 +11,7 @@ from typing import IO, Any
 from seqlab.core.errors import SeqlabError, UsageError
 
 BLOCK = 1 << 20
+PARTIAL = re.compile(r"\..+\.\d+\.partial", re.DOTALL)  # .NAME.PID.partial, as `atomic_write` names them
 
 
 @contextlib.contextmanager
@@ -39,6 +41,14 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
             _sync_folder(path.parent)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def remove_partials(folder: Path) -> None:
+    """Delete what killed writes left in a folder. Nobody else may be writing there: his file would be lost."""
+    for path in list(folder.glob(".*.partial")):
+        if PARTIAL.fullmatch(path.name) and path.is_file():
+            with write_failures(path):
+                path.unlink(missing_ok=True)
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
@@ -94,7 +104,10 @@ def canonical_json(value: Any) -> bytes:
 
 
 def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+    """Let a new name survive a power cut; where a folder cannot be opened (Windows), nothing can be done for it."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:
