@@ -1,5 +1,6 @@
 """What holds for every registered language model: registering one tests it."""
 
+import json
 from typing import Any
 
 import examples.own_model  # noqa: F401 (registers itself)
@@ -11,7 +12,7 @@ from torch import Tensor
 import seqlab.core
 from seqlab.core.errors import UsageError
 from seqlab.core.registry import MODELS
-from seqlab.core.state import detach, tensors_of
+from seqlab.core.state import detach, join, pack, split, tensors_of, unpack
 from seqlab.models import build_lm
 
 V = 11
@@ -133,6 +134,25 @@ def test_a_reordered_state_continues_the_other_row(lm: Any) -> None:
     continued, _ = lm(more, seqlab.core.reorder(state, order))
     expected, _ = lm(torch.cat([ids[order], more], 1))
     assert close(continued, expected[:, 6:])
+
+
+@pytest.mark.parametrize("parts", [2, 3, 5])
+def test_a_state_cut_and_joined_continues_the_same(lm: Any, parts: int) -> None:
+    ids, more = random_ids(5, 6), random_ids(5, 3, seed=1)
+    _, state = lm(ids)
+    expected, _ = lm(more, state)
+    assert torch.equal(lm(more, join(split(state, parts)))[0], expected)
+    pieces = [lm(rows, part) for rows, part in zip(more.chunk(parts), split(state, parts), strict=True)]
+    assert close(torch.cat([logits for logits, _ in pieces]), expected)
+    join([after for _, after in pieces])
+
+
+def test_a_saved_state_continues_the_same(lm: Any) -> None:
+    ids, more = random_ids(3, 6), random_ids(3, 3, seed=1)
+    _, state = lm(ids)
+    shape, tensors = pack(state, "state")
+    loaded = unpack(json.loads(json.dumps(shape)), tensors, "state")
+    assert torch.equal(lm(more, loaded)[0], lm(more, state)[0])
 
 
 def test_no_hidden_state(lm: Any) -> None:

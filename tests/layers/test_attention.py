@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError
-from seqlab.core.state import reorder, split_state, tensors_of
+from seqlab.core.state import reorder, split, tensors_of
 from seqlab.layers import MultiHeadAttention, RotaryPosition
 
 KINDS = ["softmax", "separable", "random_features"]
@@ -268,7 +268,7 @@ def test_a_state_cut_or_reordered_continues_on_its_own() -> None:
     _, state = self_attention(layer, x[:, 5:], state)
     for parts in (2, 4):
         rows = more.chunk(parts)
-        for n, part in enumerate(split_state(state, parts)):
+        for n, part in enumerate(split(state, parts)):
             assert close(self_attention(layer, rows[n], part)[0], whole.chunk(parts)[n])
     order = torch.tensor([1, 1, 3])
     assert close(self_attention(layer, more[order], reorder(state, order))[0], whole[order])

@@ -11,9 +11,7 @@ from seqlab.training.checkpoint import (
     load_tensors,
     load_weights,
     optimiser_tensors,
-    pack_state,
     save_tensors,
-    unpack_state,
 )
 from seqlab.training.optim import build_optimiser
 
@@ -87,12 +85,3 @@ def test_the_optimiser_goes_on_where_it_stood() -> None:
     step(one, optimiser)
     step(two, other)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
-
-
-def test_carried_states_of_every_shape_come_back() -> None:
-    h = torch.randn(1, 2, 3)
-    for state in (None, h, (h, h + 1), ((h, h), h)):
-        shape, tensors = pack_state(state, "carried")
-        again = unpack_state(shape, tensors, "carried")
-        assert pack_state(again, "carried")[0] == shape
-        assert all(torch.equal(pack_state(again, "carried")[1][k], v) for k, v in tensors.items())

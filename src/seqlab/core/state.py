@@ -1,28 +1,62 @@
 """State: what a model must remember between two calls. State in, state out; never hidden on a module.
 
-Recurrent state has torch's layout (layers·directions, B, H), for the LSTM the tuple (h, c). Every other
-state is an object of its own with the batch first, which knows how to reorder and detach itself.
+Recurrent state has torch's layout (layers·directions, B, H), for the LSTM the tuple (h, c). Every other state is a
+dataclass of its own with the batch first. What one does with a state is the same for all: reorder, split and join it
+along the batch, detach it, pack it for a file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from seqlab.core.errors import DamageError, UsageError
+
+Tensors = dict[str, Tensor]
 State = Any  # a tensor, a tuple of states, a BatchFirstState, or None
+BATCH_FIRST, BATCH_SECOND = 0, 1  # the dimension of the batch, the second in torch's recurrent layout
+PLAIN = (bool, int, float, str)  # what a BatchFirstState may hold beside states
+SCRATCH = {"scratch": True}  # metadata of a field that is no part of the state: a changed or loaded one starts without
+TENSOR = "tensor"  # how a packed shape speaks of a tensor
+
+_KINDS: dict[str, type[BatchFirstState]] = {}
 
 
 @dataclass(frozen=True)
 class BatchFirstState:
-    """Base of every state that is not recurrent: its tensors have the batch as first dimension."""
+    """Base of every state that is not recurrent: its tensors have the batch as first dimension.
+
+    A subclass is a frozen dataclass whose fields are states, all with the batch first, and plain values (numbers,
+    words), which hold for the whole batch; one marked SCRATCH must have a default. Files know a state by its name.
+    """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        known = _KINDS.get(cls.__name__, cls)
+        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise UsageError(
+                f"two states are called {cls.__name__}, in {known.__module__} and {cls.__module__}; rename one: "
+                "files know a state by its name"
+            )
+        _KINDS[cls.__name__] = cls
+
+    @classmethod
+    def part_names(cls) -> list[str]:
+        return [f.name for f in fields(cls) if f.metadata != SCRATCH]
+
+    def parts(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.part_names()}
 
     def map(self, change: Callable[[Tensor], Tensor]) -> BatchFirstState:
-        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{k: change(v) for k, v in tensors.items() if isinstance(v, Tensor)})
+        changed = {
+            name: part if isinstance(part, PLAIN) else map_state(part, change, change)
+            for name, part in self.parts().items()
+        }
+        return type(self)(**changed)
 
 
 def map_state(state: State, recurrent: Callable[[Tensor], Tensor], batch_first: Callable[[Tensor], Tensor]) -> State:
@@ -40,7 +74,7 @@ def map_state(state: State, recurrent: Callable[[Tensor], Tensor], batch_first: 
 
 def reorder(state: State, index: Tensor) -> State:
     """The state whose batch entry b is the old entry index[b] (beams, shuffled batches)."""
-    return map_state(state, lambda h: h.index_select(1, index), lambda x: x.index_select(0, index))
+    return map_state(state, lambda h: h.index_select(BATCH_SECOND, index), lambda x: x.index_select(BATCH_FIRST, index))
 
 
 def detach(state: State) -> State:
@@ -48,19 +82,8 @@ def detach(state: State) -> State:
     return map_state(state, torch.Tensor.detach, torch.Tensor.detach)
 
 
-def split_state(state: State, parts: int) -> list[State]:
-    """Cut a state along the batch into equal parts."""
-    if state is None:
-        return [None] * parts
-
-    def part(k: int) -> State:
-        return map_state(state, lambda h: h.chunk(parts, 1)[k], lambda x: x.chunk(parts, 0)[k])
-
-    return [part(k) for k in range(parts)]
-
-
 def tensors_of(state: State) -> list[Tensor]:
-    """Every tensor of a state, in a fixed order (to save it)."""
+    """Every tensor of a state, in a fixed order."""
     found: list[Tensor] = []
 
     def keep(tensor: Tensor) -> Tensor:
@@ -69,3 +92,146 @@ def tensors_of(state: State) -> list[Tensor]:
 
     map_state(state, keep, keep)
     return found
+
+
+# --------------------------------------------------------------------------- along the batch
+
+
+def split(state: State, parts: int) -> list[State]:
+    """Cut a state along the batch as `torch.chunk` cuts the batch itself: equal parts, the last one perhaps smaller."""
+    if parts == 1:
+        return [state]
+
+    def part(k: int) -> State:
+        return map_state(
+            state, lambda h: _chunks(h, parts, BATCH_SECOND)[k], lambda x: _chunks(x, parts, BATCH_FIRST)[k]
+        )
+
+    return [part(k) for k in range(parts)]
+
+
+def _chunks(tensor: Tensor, parts: int, dim: int) -> tuple[Tensor, ...]:
+    chunks = tensor.chunk(parts, dim)
+    if len(chunks) != parts:
+        raise UsageError(
+            f"a state of {tensor.shape[dim]} sequences cannot be cut into {parts} parts of one size and a smaller "
+            f"last one; cut it into {len(chunks)}"
+        )
+    return chunks
+
+
+def join(states: list[State]) -> State:
+    """One state from those of parts of a batch: what `split` cut."""
+    return states[0] if len(states) == 1 else _joined(states, BATCH_SECOND, "the state")
+
+
+def _joined(states: list[State], dim: int, place: str) -> State:
+    """`place` names the state in errors."""
+    first = states[0]
+    stranger = next((state for state in states if _kind_name(state) != _kind_name(first)), first)
+    if stranger is not first:
+        raise _unlike(place, _kind_name(first), _kind_name(stranger))
+    if first is None:
+        return None
+    if isinstance(first, Tensor):
+        return torch.cat(states, dim)
+    if isinstance(first, BatchFirstState):
+        return _joined_fields(states)
+    if isinstance(first, (tuple, list)):
+        return type(first)(_joined(list(parts), dim, place) for parts in zip(*states, strict=True))
+    raise TypeError(f"not a state: {type(first).__name__}")
+
+
+def _joined_fields(states: list[BatchFirstState]) -> BatchFirstState:
+    kind = type(states[0])
+    joined = {}
+    for name in kind.part_names():
+        parts = [getattr(state, name) for state in states]
+        place = f"{kind.__name__}.{name}"
+        if all(isinstance(part, PLAIN) for part in parts):
+            joined[name] = _the_same(parts, place)
+        else:
+            joined[name] = _joined(parts, BATCH_FIRST, place)
+    return kind(**joined)
+
+
+def _the_same(values: list[Any], place: str) -> Any:
+    for value in values:
+        if value != values[0]:
+            raise _unlike(place, values[0], value)
+    return values[0]
+
+
+def _kind_name(state: State) -> str:
+    if state is None:
+        return "None"
+    return "a tensor" if isinstance(state, Tensor) else type(state).__name__
+
+
+def _unlike(place: str, one: Any, other: Any) -> UsageError:
+    return UsageError(
+        f"cannot join parts of a batch: {place} is {one} in one and {other} in another; join parts that were fed alike"
+    )
+
+
+# --------------------------------------------------------------------------- for files
+
+
+def pack(state: State, prefix: str = "") -> tuple[Any, Tensors]:
+    """A state as (its shape in JSON values, copies of its tensors by name); names begin with the prefix.
+
+    The shape of a tensor is "tensor", of a tuple a list, of a BatchFirstState {"state": its name, "fields": {…}}; a
+    plain value among its fields is {"value": …}.
+    """
+    if state is None:
+        return None, {}
+    if isinstance(state, Tensor):
+        return TENSOR, {prefix: state.detach().clone()}
+    if isinstance(state, BatchFirstState):
+        packed = {name: _pack_field(part, f"{prefix}.{name}") for name, part in state.parts().items()}
+        shapes = {name: shape for name, (shape, _) in packed.items()}
+        return {"state": type(state).__name__, "fields": shapes}, _merged(packed.values())
+    if isinstance(state, (tuple, list)):
+        parts = [pack(part, f"{prefix}.{k}") for k, part in enumerate(state)]
+        return [shape for shape, _ in parts], _merged(parts)
+    raise TypeError(f"not a state: {type(state).__name__}")
+
+
+def _pack_field(part: Any, prefix: str) -> tuple[Any, Tensors]:
+    return ({"value": part}, {}) if isinstance(part, PLAIN) else pack(part, prefix)
+
+
+def _merged(packed: Iterable[tuple[Any, Tensors]]) -> Tensors:
+    return {name: tensor for _, tensors in packed for name, tensor in tensors.items()}
+
+
+def unpack(shape: Any, tensors: Tensors, prefix: str = "") -> State:
+    """The state that `pack` packed. A file names states, never code: a name that no class here has is refused."""
+    if shape is None:
+        return None
+    if shape == TENSOR:
+        if prefix not in tensors:
+            raise DamageError(f"a saved state is damaged: its tensor '{prefix}' is missing")
+        return tensors[prefix].clone()
+    if isinstance(shape, list):
+        return tuple(unpack(part, tensors, f"{prefix}.{k}") for k, part in enumerate(shape))
+    if isinstance(shape, dict) and shape.keys() == {"state", "fields"} and isinstance(shape["fields"], dict):
+        return _unpack_fields(shape["state"], shape["fields"], tensors, prefix)
+    raise DamageError(f"a saved state is damaged: '{prefix}' cannot have the shape {shape}")
+
+
+def _unpack_fields(name: Any, shapes: dict[str, Any], tensors: Tensors, prefix: str) -> BatchFirstState:
+    kind = _KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise DamageError(
+            f"a saved state is a '{name}', which is not known here; import the model that it belongs to first"
+        )
+    if shapes.keys() != set(kind.part_names()):
+        raise DamageError(f"a saved {name} has the fields {', '.join(shapes)}, not {', '.join(kind.part_names())}")
+    return kind(**{part: _unpack_field(shapes[part], tensors, f"{prefix}.{part}") for part in shapes})
+
+
+def _unpack_field(shape: Any, tensors: Tensors, prefix: str) -> Any:
+    if isinstance(shape, dict) and shape.keys() == {"value"} and isinstance(shape["value"], PLAIN):
+        return shape["value"]
+    return unpack(shape, tensors, prefix)

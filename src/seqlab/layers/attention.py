@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.settings import ATTENTIONS
-from seqlab.core.state import BatchFirstState
+from seqlab.core.state import SCRATCH, BatchFirstState
 from seqlab.layers.positions import RotaryPosition
 from seqlab.ops import attention as softmax
 from seqlab.ops import linear_attention as linear
@@ -44,11 +43,7 @@ class KeyValueCache(BatchFirstState):
     values: Tensor
     position: Position
     mask: Tensor | None = None
-    buffers: _Buffers | None = None
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> BatchFirstState:
-        """A changed cache has nothing to do with the buffers any more."""
-        return BatchFirstState.map(replace(self, buffers=None), change)
+    buffers: _Buffers | None = field(default=None, metadata=SCRATCH)
 
 
 @dataclass(frozen=True)

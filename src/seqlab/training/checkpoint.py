@@ -14,14 +14,13 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import nn
 
 from seqlab.core.errors import DamageError, SeqlabError
 from seqlab.core.files import canonical_json, write_bytes
-from seqlab.core.state import State
+from seqlab.core.state import Tensors
 
 FORMAT = 1
-Tensors = dict[str, Tensor]
 
 
 def save_tensors(path: Path, tensors: Tensors, record: dict[str, Any]) -> None:
@@ -97,22 +96,3 @@ def load_optimiser(model: nn.Module, optimiser: torch.optim.Optimizer, tensors: 
     for path, tensor in tensors.items():
         name, _, key = path.rpartition("/")
         optimiser.state[parameters[name]][key] = tensor.clone()
-
-
-def pack_state(state: State, prefix: str = "") -> tuple[Any, Tensors]:
-    """A carried recurrent state as (JSON shape, tensors)."""
-    if state is None:
-        return None, {}
-    if isinstance(state, Tensor):
-        return "tensor", {prefix: state}
-    packed = [pack_state(part, f"{prefix}.{k}") for k, part in enumerate(state)]
-    tensors = {name: t for _, part in packed for name, t in part.items()}
-    return [shape for shape, _ in packed], tensors
-
-
-def unpack_state(shape: Any, tensors: Tensors, prefix: str = "") -> State:
-    if shape is None:
-        return None
-    if shape == "tensor":
-        return tensors[prefix].clone()
-    return tuple(unpack_state(part, tensors, f"{prefix}.{k}") for k, part in enumerate(shape))

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqlab.core.errors import NotFiniteError
-from seqlab.core.state import State, detach, split_state
+from seqlab.core.state import State, detach, join, split
 from seqlab.core.types import Batch, PairCounts
 from seqlab.training.finite import first_gradient_not_finite, first_layer_not_finite
 from seqlab.training.optim import set_learning_rate
@@ -152,7 +152,8 @@ def _gradient_of_text(
     """The batch is cut into `accumulate` pieces whose gradients add up to that of the whole."""
     pieces = min(plan.accumulate, len(batch.inputs))
     total, states = 0.0, []
-    groups = zip(batch.inputs.chunk(pieces), batch.targets.chunk(pieces), _split(state, pieces, batch), strict=True)
+    cut = batch.inputs.chunk(pieces)
+    groups = zip(cut, batch.targets.chunk(pieces), split(state, len(cut)), strict=True)
     for inputs, targets, piece_state in groups:
         logits, new_state = model(inputs, piece_state)
         nats = sum_of_nats(logits, targets)
@@ -162,7 +163,7 @@ def _gradient_of_text(
             states.append(detach(new_state))
         if not math.isfinite(total):
             _stop_not_finite(model, inputs, piece_state, position, rate, "loss", total)
-    position.carried = _join(states) if plan.carry else None
+    position.carried = join(states) if plan.carry else None
     return total
 
 
@@ -192,21 +193,6 @@ def _log(
             position.misses += 1
     position.lines += 1
     callbacks.log(position, figures)
-
-
-def _split(state: State, pieces: int, batch: Batch) -> list[State]:
-    if pieces == 1:
-        return [state]
-    return split_state(state, len(batch.inputs.chunk(pieces)))
-
-
-def _join(states: list[State]) -> State:
-    """One carried state from those of the pieces; recurrent state has the batch in dimension 1."""
-    if len(states) == 1:
-        return states[0]
-    if isinstance(states[0], tuple):
-        return tuple(_join(list(parts)) for parts in zip(*states, strict=True))
-    return torch.cat(states, dim=1)
 
 
 def _stop_not_finite(

@@ -13,6 +13,7 @@ import torch
 from seqlab.core.reporting import Reporter
 from seqlab.core.seeding import seed_dropout
 from seqlab.core.settings import FULL_GRADIENT_VOCABULARY, LMSettings, fitted
+from seqlab.core.state import pack, unpack
 from seqlab.core.units import human_count, parse_budget
 from seqlab.data.batching import PairBatches, StreamBatches, WindowBatches
 from seqlab.evaluation.surprisal import policy_for
@@ -22,9 +23,7 @@ from seqlab.training.checkpoint import (
     load_tensors,
     load_weights,
     optimiser_tensors,
-    pack_state,
     save_tensors,
-    unpack_state,
     with_prefix,
     without_prefix,
 )
@@ -224,7 +223,7 @@ class Job:
             self.save(position)
 
     def save(self, position: Position) -> None:
-        shape, carried = pack_state(position.carried, "carried")
+        shape, carried = pack(position.carried, "carried")
         tensors = with_prefix("model/", dict(self.model.state_dict()))
         tensors |= with_prefix("optimiser/", optimiser_tensors(self.model, self.optimiser))
         tensors |= carried | {"random": torch.get_rng_state()}
@@ -293,7 +292,7 @@ def _load_checkpoint(folder: RunFolder, model: Any, optimiser: torch.optim.Optim
     load_weights(model, without_prefix("model/", tensors), str(folder.checkpoint_file))
     load_optimiser(model, optimiser, without_prefix("optimiser/", tensors))
     torch.set_rng_state(tensors["random"])
-    return Position.from_record(saved["position"], unpack_state(saved["carried"], tensors, "carried"))
+    return Position.from_record(saved["position"], unpack(saved["carried"], tensors, "carried"))
 
 
 def _lengthen(
