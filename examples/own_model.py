@@ -3,24 +3,31 @@
     python examples/own_model.py my.txt
 
 Every language model is called as ``logits, state = lm(ids, state)``: ids (B, T) in 0…V, where V is the begin
-id, to logits (B, T, V). State in, state out: feeding a text in pieces gives the same logits as feeding it whole.
+id, to logits (B, T, V). State in, state out: feeding a text in pieces gives the same logits as feeding it whole. A
+state of one's own is a dataclass whose tensors have the batch first; seqlab then cuts, joins, reorders and saves it.
 Training, exact resume, generation, scoring and the report then work as for the models that come with seqlab.
 """
 
 import sys
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 import seqlab
 from seqlab.core.registry import MODELS
+from seqlab.core.state import BatchFirstState
+
+
+@dataclass(frozen=True)
+class LastInputs(BatchFirstState):
+    """The last K−1 inputs of every layer."""
+
+    inputs: Tensor  # (B, depth, D, K−1)
 
 
 class CausalConvolutionLM(nn.Module):
-    """x ← x + relu(Σ_k W_k x_{t−k} + b), `depth` times; the state is the last K−1 inputs of every layer.
-
-    The state of layer l has torch's recurrent layout (1, B, (K−1)·D), so that seqlab can carry and save it.
-    """
+    """x ← x + relu(Σ_k W_k x_{t−k} + b), `depth` times."""
 
     carries_state = True
     KERNEL = 4
@@ -33,17 +40,17 @@ class CausalConvolutionLM(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(width, vocab_size)
 
-    def forward(self, ids: Tensor, state: tuple[Tensor, ...] | None = None) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def forward(self, ids: Tensor, state: LastInputs | None = None) -> tuple[Tensor, LastInputs]:
         x = self.embedding(ids).transpose(1, 2)  # (B, D, T)
         before = self.KERNEL - 1
-        new_state = []
-        for k, layer in enumerate(self.layers):
-            empty = x.new_zeros(len(ids), self.width, before)
-            past = empty if state is None else state[k][0].view_as(empty)
+        if state is None:
+            state = LastInputs(x.new_zeros(len(ids), len(self.layers), self.width, before))
+        last = []
+        for layer, past in zip(self.layers, state.inputs.unbind(1), strict=True):
             seen = torch.cat([past, x], dim=2)
-            new_state.append(seen[:, :, -before:].flatten(1)[None])
+            last.append(seen[:, :, -before:])
             x = x + self.dropout(torch.relu(layer(seen)))
-        return self.output(x.transpose(1, 2)), tuple(new_state)
+        return self.output(x.transpose(1, 2)), LastInputs(torch.stack(last, 1))
 
 
 MODELS["convolution"] = f"{__name__}:CausalConvolutionLM"  # the registry line

@@ -1,11 +1,13 @@
 """The example of a model of one's own keeps every contract."""
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from examples.own_model import CausalConvolutionLM
 
 import seqlab
@@ -35,6 +37,31 @@ def test_it_trains_resumes_and_writes(small_text: Path, tmp_path: Path, tiny: di
     run = seqlab.train_lm(out=tmp_path / "2", resume=True, budget="20steps")
     assert run.final is not None
     assert len(run.generate("the", 10)) > 0
+
+
+class Crash(BaseException):
+    """Stands for the process dying on the spot."""
+
+
+def test_the_state_it_carries_is_cut_joined_saved_and_resumed_exactly(
+    small_text: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve steps of three pieces, the last one smaller; the run dies in step 11, after the save at step 8."""
+    settings = tiny | {"model": "convolution", "depth": 2, "batch": 5, "accumulate": 3}
+    whole = seqlab.train_lm(small_text, out=tmp_path / "whole", **settings)
+    forward, pieces = CausalConvolutionLM.forward, itertools.count(1)
+
+    def dying(self: CausalConvolutionLM, *arguments: Any) -> Any:
+        if self.training and next(pieces) == 31:
+            raise Crash
+        return forward(self, *arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(CausalConvolutionLM, "forward", dying)
+        seqlab.train_lm(small_text, out=tmp_path / "torn", **settings)
+    resumed = seqlab.train_lm(out=tmp_path / "torn", resume=True)
+    for name, weight in whole.model.state_dict().items():
+        assert torch.equal(resumed.model.state_dict()[name], weight), name
 
 
 def test_it_runs_as_a_script(small_text: Path, tmp_path: Path) -> None:
