@@ -18,7 +18,7 @@ import seqlab.core
 from seqlab.core.errors import DamageError, UsageError
 from seqlab.core.state import SCRATCH, BatchFirstState, State, detach, join, pack, split, tensors_of, unpack
 from seqlab.layers import AttentiveRNN, EncoderDecoderBlock, MultiHeadAttention
-from seqlab.layers.attention import FeatureCache, KeyValueCache
+from seqlab.layers.attention_state import FeatureCache, KeyValueCache
 from seqlab.layers.attentive import AttentiveState
 from seqlab.models.ngram import NGramLM, RecentTokens
 from seqlab.training.checkpoint import load_tensors, save_tensors

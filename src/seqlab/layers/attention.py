@@ -2,58 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqlab.core.errors import UsageError, nearest
-from seqlab.core.settings import ATTENTIONS
-from seqlab.core.state import SCRATCH, BatchFirstState
+from seqlab.core.errors import UsageError
+from seqlab.layers.attention_checks import check_inputs, check_keys, check_sizes, check_state
+from seqlab.layers.attention_state import (
+    AttentionState,
+    FeatureCache,
+    KeyValueCache,
+    Offset,
+    cut_to_window,
+    extended,
+)
 from seqlab.layers.positions import RotaryPosition
 from seqlab.ops import attention as softmax
 from seqlab.ops import linear_attention as linear
 from seqlab.ops.masks import banded_causal_mask, check_lengths, length_mask
 from seqlab.ops.reference.attention import random_feature_weights, separable_weights
 
-Position = int | Tensor  # how many positions went before: one number, or (B,) where lengths differ
 FEATURES_PER_WIDTH = 4
-
-
-@dataclass
-class _Buffers:
-    """Keys and values with room to spare at the end, shared by the caches that grew out of each other."""
-
-    keys: Tensor  # (B, N, capacity, d)
-    values: Tensor
-    filled: int
-
-
-@dataclass(frozen=True)
-class KeyValueCache(BatchFirstState):
-    """Softmax attention remembers keys and values, (B, N, S, d); `mask` (B, S) says which are real.
-
-    Without gradients they are views into buffers that a later cache fills further, so that a token costs no copy of
-    all those before it. What a cache shows never changes: it is extended in place only if nobody did so before.
-    """
-
-    keys: Tensor
-    values: Tensor
-    position: Position
-    mask: Tensor | None = None
-    buffers: _Buffers | None = field(default=None, metadata=SCRATCH)
-
-
-@dataclass(frozen=True)
-class FeatureCache(linear.FeatureSums):
-    """The linear kinds remember sums over the keys, which do not grow with the text."""
-
-    position: Position = 0
-
-
-AttentionState = KeyValueCache | FeatureCache
 
 
 class MultiHeadAttention(nn.Module):
@@ -88,19 +59,7 @@ class MultiHeadAttention(nn.Module):
         rotary: RotaryPosition | None = None,
     ) -> None:
         super().__init__()
-        if n_heads < 1 or d_model % n_heads:
-            raise UsageError(f"width {d_model} cannot be cut into {n_heads} heads; choose a multiple of {n_heads}")
-        if kind not in ATTENTIONS:
-            raise UsageError(f"attention '{kind}' is not known{nearest(kind, ATTENTIONS)}")
-        for name, least, value in (("features", 1, features), ("window", 1, window)):
-            if value is not None and value < least:
-                raise UsageError(f"{name} {value} is too small; the least is {least}")
-        if not 0 <= dropout <= 1:
-            raise UsageError(f"dropout {dropout} is not a share between 0 and 1")
-        if features is not None and kind != "random_features":
-            raise UsageError(f"features={features} is a choice for attention 'random_features', not '{kind}'")
-        if window is not None and kind != "softmax":
-            raise UsageError(f"window={window} is a choice for attention 'softmax'; '{kind}' sees the whole past")
+        check_sizes(d_model, n_heads, kind, dropout, features, window)
         self.d_model, self.n_heads, self.kind = d_model, n_heads, kind
         self.dropout, self.orthogonal, self.window, self.rotary = dropout, orthogonal, window, rotary
         self.project_in = nn.Linear(d_model, 3 * d_model, bias=bias)
@@ -138,7 +97,7 @@ class MultiHeadAttention(nn.Module):
             key_lengths = check_lengths(key_lengths, key.shape[0], key.shape[1])
             new_mask = length_mask(key_lengths, key.shape[1])
             query, key, value = _without_padding(query, key, value, new_mask)
-        start: Position = state.position if state is not None and causal else 0
+        start: Offset = state.position if state is not None and causal else 0
         q, k, v = self._heads(query, key, value, start)
         following = start
         if k is not None:
@@ -157,10 +116,10 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None,
         causal: bool,
         past: KeyValueCache | None,
-        following: Position,
+        following: Offset,
         need_weights: bool,
     ) -> tuple[Tensor, KeyValueCache, Tensor | None]:
-        cache = _extended(past, k, v, mask, following)
+        cache = extended(past, k, v, mask, following)
         k, v, mask = cache.keys, cache.values, cache.mask
         dropout = self.dropout if self.training else 0.0
         weights = None
@@ -174,7 +133,7 @@ class MultiHeadAttention(nn.Module):
             mixed = softmax.softmax_attention(
                 q, k, v, key_mask=mask, causal=causal, window=self.window, dropout=dropout
             )
-        return mixed, cache if not causal else _last(cache, self.window), weights
+        return mixed, cache if not causal else cut_to_window(cache, self.window), weights
 
     def _linear(
         self,
@@ -184,7 +143,7 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None,
         causal: bool,
         past: FeatureCache | None,
-        following: Position,
+        following: Offset,
         need_weights: bool,
     ) -> tuple[Tensor, FeatureCache, Tensor | None]:
         features = linear.SEPARABLE if self.kind == "separable" else linear.random_features(self.directions)
@@ -211,7 +170,7 @@ class MultiHeadAttention(nn.Module):
     # ----------------------------------------------------------------------- projections and checks
 
     def _heads(
-        self, query: Tensor, key: Tensor | None, value: Tensor | None, start: Position
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, start: Offset
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Projected and cut into heads, (B, N, T, d) each; q and k are turned by position.
 
@@ -250,48 +209,11 @@ class MultiHeadAttention(nn.Module):
         causal: bool,
         state: AttentionState | None,
     ) -> None:
-        for name, x in (("query", query), ("key", key), ("value", value)):
-            if x is not None and (x.ndim != 3 or x.shape[0] != query.shape[0] or x.shape[2] != self.d_model):
-                expected = f"({query.shape[0]}, time, {self.d_model})"
-                raise UsageError(f"{name} has shape {tuple(x.shape)}, but the layer reads {expected}")
+        check_inputs(self.d_model, query, key, value)
         if self.rotary is not None and key is not query:
             raise UsageError("rotary positions are for self-attention: pass the same tensor as query, key and value")
-        own_state = KeyValueCache if self.kind == "softmax" else FeatureCache
-        if state is not None and not isinstance(state, own_state):
-            raise UsageError(f"attention '{self.kind}' continues a {own_state.__name__}, not a {type(state).__name__}")
-        if state is not None and len(_first_tensor(state)) != len(query):
-            raise UsageError(f"the state is for {len(_first_tensor(state))} sequences, but query holds {len(query)}")
-        if (key is None) != (value is None):
-            raise UsageError("key and value come together: give both, or neither with the state of an earlier call")
-        if key is None:
-            self._check_remembered(key_lengths, causal, state)
-        else:
-            assert value is not None
-            self._check_new(query, key, value, key_lengths, causal, state)
-
-    def _check_remembered(self, key_lengths: Tensor | None, causal: bool, state: AttentionState | None) -> None:
-        if state is None or causal:
-            raise UsageError("without key and value there must be the state of an earlier call, and causal=False")
-        if key_lengths is not None:
-            raise UsageError("key_lengths count new keys, but there are none; the state knows its own")
-
-    def _check_new(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        key_lengths: Tensor | None,
-        causal: bool,
-        state: AttentionState | None,
-    ) -> None:
-        if key.shape[1] != value.shape[1]:
-            raise UsageError(f"there are {key.shape[1]} keys but {value.shape[1]} values")
-        if causal and query.shape[1] != key.shape[1]:
-            raise UsageError(f"causal attention needs a key for each query, not {key.shape[1]} for {query.shape[1]}")
-        if state is not None and not causal:
-            raise UsageError("a state of cross-attention holds the keys already; pass key=None and value=None with it")
-        if key_lengths is not None and causal and self.window is not None:
-            raise UsageError(f"a window of {self.window} counts positions; it cannot be combined with key_lengths")
+        check_state(self.kind, state, len(query))
+        check_keys(query, key, value, key_lengths, causal, state, self.window)
 
     # ----------------------------------------------------------------------- to and from torch
 
@@ -343,53 +265,3 @@ def _without_padding(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) ->
     if query is key:
         query = query.masked_fill(padding & ~query.isfinite(), 0.0)
     return query, keys, values
-
-
-def _extended(
-    past: KeyValueCache | None, k: Tensor | None, v: Tensor | None, mask: Tensor | None, following: Position
-) -> KeyValueCache:
-    """The cache with the new keys at its end."""
-    if k is None or v is None:
-        assert past is not None
-        return past
-    if past is None:
-        return KeyValueCache(k, v, following, mask)
-    if mask is not None or past.mask is not None:
-        old = past.keys.new_ones(past.keys.shape[::2], dtype=torch.bool) if past.mask is None else past.mask
-        new = k.new_ones(k.shape[::2], dtype=torch.bool) if mask is None else mask
-        mask = torch.cat([old, new], 1)
-    if torch.is_grad_enabled():
-        return KeyValueCache(torch.cat([past.keys, k], 2), torch.cat([past.values, v], 2), following, mask)
-    buffers, first = _with_room(past, k.shape[2])
-    last = buffers.filled + k.shape[2]
-    buffers.keys[:, :, buffers.filled : last] = k
-    buffers.values[:, :, buffers.filled : last] = v
-    buffers.filled = last
-    return KeyValueCache(buffers.keys[:, :, first:last], buffers.values[:, :, first:last], following, mask, buffers)
-
-
-def _with_room(past: KeyValueCache, more: int) -> tuple[_Buffers, int]:
-    """Buffers that end with what `past` shows and have room for more, and where it begins in them."""
-    buffers, length = past.buffers, past.keys.shape[2]
-    if buffers is not None and buffers.filled + more <= buffers.keys.shape[2]:
-        first = buffers.filled - length
-        writable = torch.is_inference_mode_enabled() or not buffers.keys.is_inference()
-        if writable and first >= 0 and past.keys.data_ptr() == buffers.keys[:, :, first:].data_ptr():
-            return buffers, first
-    B, N, _, d = past.keys.shape
-    capacity = max(64, 2 * (length + more))
-    keys, values = (old.new_empty(B, N, capacity, d) for old in (past.keys, past.values))
-    keys[:, :, :length], values[:, :, :length] = past.keys, past.values
-    return _Buffers(keys, values, length), 0
-
-
-def _last(cache: KeyValueCache, window: int | None) -> KeyValueCache:
-    """What a later position can still see: the last window−1."""
-    if window is None:
-        return cache
-    kept = max(0, cache.keys.shape[2] - (window - 1))
-    return replace(cache, keys=cache.keys[:, :, kept:], values=cache.values[:, :, kept:])
-
-
-def _first_tensor(state: AttentionState) -> Tensor:
-    return state.keys if isinstance(state, KeyValueCache) else state.sums
