@@ -22,6 +22,8 @@ MAY_IMPORT = {
     "workflows": ALL_BELOW_WORKFLOWS,
     "cli": {"core", "workflows"},
 }
+REFERENCE = "seqlab.ops.reference"
+READERS_OF_REFERENCE = ("ops/reference/", "theory/")  # and the tests: what computes must not lean on what checks it
 FILES = sorted(ROOT.rglob("*.py"))
 
 
@@ -55,6 +57,28 @@ def test_imports_follow_the_house(path: Path) -> None:
 
 def test_the_check_sees_imports_inside_functions() -> None:
     assert rooms_imported("def f():\n    from seqlab.data import pieces\n") == {"data"}
+
+
+def imports_reference(source: str) -> bool:
+    return any(f"{module}.".startswith(f"{REFERENCE}.") for module in imported_modules(source))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_only_theory_reads_the_plain_reference(path: Path) -> None:
+    if not path.relative_to(ROOT).as_posix().startswith(READERS_OF_REFERENCE):
+        assert not imports_reference(path.read_text())
+
+
+def test_the_check_sees_every_way_to_import_the_reference() -> None:
+    for source in (
+        "import seqlab.ops.reference",
+        "import seqlab.ops.reference.attention as plain",
+        "from seqlab.ops import masks, reference",
+        "from seqlab.ops.reference import attention",
+        "def f():\n    from seqlab.ops.reference.attention import softmax_weights\n",
+    ):
+        assert imports_reference(source)
+    assert not imports_reference("from seqlab.ops import recurrence")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))

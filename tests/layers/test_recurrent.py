@@ -215,7 +215,7 @@ def test_gradients_by_finite_differences(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["rnn", "rnn-sigmoid", "rnn-pre", "gru", "lstm"])
 def test_gradients_of_gradients(kind: str) -> None:
-    """A penalty on the gradient needs them; those of the fast kernels come through the plain loop."""
+    """A penalty on the gradient needs them; those of the fast kernels come through a loop of ordinary operations."""
     layer = build(kind, 2, 3, 2)
     x, lengths = random(3, 4, 2).requires_grad_(), torch.tensor([2, 4, 3])
     names = [name for name, _ in layer.named_parameters()]
@@ -226,6 +226,20 @@ def test_gradients_of_gradients(kind: str) -> None:
         return y
 
     assert torch.autograd.gradgradcheck(run, [x, *layer.parameters()], fast_mode=True)
+
+
+@pytest.mark.parametrize("lengths", [None, (2, 4, 0), (0, 0, 0)], ids=str)
+@pytest.mark.parametrize("kind", ["rnn", "rnn-sigmoid", "rnn-relu", "rnn-pre", "gru"])
+def test_gradients_that_can_be_differentiated_again_are_the_same(kind: str, lengths: tuple[int, ...] | None) -> None:
+    layer, x = build(kind, 2, 3, 2), random(3, 4, 2).requires_grad_()
+    start = random_state(layer, 3).requires_grad_()
+    y, final = layer(x, start, None if lengths is None else torch.tensor(lengths))
+    wanted = [x, start, *layer.parameters()]
+    loss = (y * random(*y.shape, seed=1)).sum() + (final * random(*final.shape, seed=2)).sum()
+    fast = torch.autograd.grad(loss, wanted, retain_graph=True)
+    slow = torch.autograd.grad(loss, wanted, create_graph=True)
+    for a, b in zip(fast, slow, strict=True):
+        assert (a - b).abs().max() <= 1e-10
 
 
 def test_frozen_weights_and_inputs_get_no_gradient() -> None:

@@ -37,14 +37,16 @@ def features(kind: str, w: Tensor = W) -> linear.Features:
 
 
 def plain(kind: str, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, causal: bool) -> Tensor:
+    return torch.einsum("bnts,bnsd->bntd", plain_weights(kind, q, k, key_mask, causal), v)
+
+
+def plain_weights(kind: str, q: Tensor, k: Tensor, key_mask: Tensor | None, causal: bool) -> Tensor:
     mask = reference.visible_keys(q.shape[2], k.shape[2], key_mask=key_mask, causal=causal)
     if kind == "softmax":
-        weights = reference.softmax_weights(q, k, mask)
-    elif kind == "separable":
-        weights = reference.separable_weights(q, k, mask.expand(len(q), -1, -1, -1))
-    else:
-        weights = reference.random_feature_weights(q, k, W, mask)
-    return torch.einsum("bnts,bnsd->bntd", weights, v)
+        return reference.softmax_weights(q, k, mask)
+    if kind == "separable":
+        return reference.separable_weights(q, k, mask.expand(len(q), -1, -1, -1))
+    return reference.random_feature_weights(q, k, W, mask)
 
 
 def agree(a: Tensor, b: Tensor, over: list[Tensor], tolerance: float = 1e-11) -> None:
@@ -76,6 +78,33 @@ def test_fast_paths_equal_the_matrix_of_weights(
         q, k, v = inputs(T, S, scale)
         key_mask = length_mask(torch.tensor([S, S // 2, 0]), S) if padded else None
         agree(fast(kind, q, k, v, key_mask, causal), plain(kind, q, k, v, key_mask, causal), [q, k, v])
+
+
+@pytest.mark.parametrize("scale", [1.0, 8.0])
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", ["separable", "random_features"])
+def test_the_weights_of_linear_attention_are_those_of_the_equation(
+    kind: str, causal: bool, padded: bool, scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear, "CHUNK", 2)
+    monkeypatch.setattr(linear, "SEGMENT", 5)
+    for T, S in [*LENGTHS, (3, 0), (0, 3)]:
+        if causal and T != S:
+            continue
+        q, k, _ = inputs(T, S, scale)
+        key_mask = length_mask(torch.tensor([S, S // 2, 0]), S) if padded else None
+        found = linear.attention_weights(features(kind), q, k, key_mask=key_mask, causal=causal)
+        expected = plain_weights(kind, q, k, key_mask, causal)
+        assert found.shape == expected.shape == (B, N, T, S)
+        if T and S:
+            agree(found, expected, [q, k], 1e-10)
+        hidden = ~reference.visible_keys(T, S, key_mask=key_mask, causal=causal).expand_as(found)
+        assert torch.count_nonzero(found[hidden]) == 0
+        sums = found.sum(-1)
+        some = (~hidden).any(-1)
+        assert torch.allclose(sums[some], torch.ones_like(sums[some]))
+        assert torch.count_nonzero(sums[~some]) == 0
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 16])

@@ -22,7 +22,6 @@ from seqlab.layers.positions import RotaryPosition
 from seqlab.ops import attention as softmax
 from seqlab.ops import linear_attention as linear
 from seqlab.ops.masks import banded_causal_mask, check_lengths, length_mask
-from seqlab.ops.reference.attention import random_feature_weights, separable_weights
 
 FEATURES_PER_WIDTH = 4
 
@@ -154,18 +153,9 @@ class MultiHeadAttention(nn.Module):
         if k is None or v is None:
             assert past is not None
             return linear.ask(features, q, past), past, None
-        weights = self._linear_weights(q, k, mask, causal) if need_weights else None
+        weights = linear.attention_weights(features, q, k, key_mask=mask, causal=causal) if need_weights else None
         mixed, sums = linear.attend(features, q, k, v, key_mask=mask, causal=causal, past=past)
         return mixed, FeatureCache(sums.sums, sums.level, following), weights
-
-    def _linear_weights(self, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        B, _, T, _ = q.shape
-        S = k.shape[2]
-        visible = banded_causal_mask(T, S, None, q.device) if causal else q.new_ones(T, S, dtype=torch.bool)
-        visible = visible.expand(B, 1, T, S) if mask is None else visible & mask[:, None, None]
-        if self.kind == "separable":
-            return separable_weights(q, k, visible)
-        return random_feature_weights(q, k, self.directions, visible)
 
     # ----------------------------------------------------------------------- projections and checks
 

@@ -136,6 +136,18 @@ def ask(features: Features, q: Tensor, sums: FeatureSums) -> Tensor:
     return torch.cat(parts, -2)
 
 
+def attention_weights(
+    features: Features, q: Tensor, k: Tensor, *, key_mask: Tensor | None = None, causal: bool = False
+) -> Tensor:
+    """The weights that `attend` never forms: it mixes values as W v, so the identity as values gives W I = W.
+
+    q (B, N, T, d), k (B, N, S, d), key_mask (B, S) -> (B, N, T, S)
+    """
+    S = k.shape[-2]
+    identity = torch.eye(S, dtype=k.dtype, device=k.device).expand(*k.shape[:2], S, S)
+    return attend(features, q, k, identity, key_mask=key_mask, causal=causal)[0]
+
+
 def _segments(x: Tensor) -> tuple[Tensor, ...]:
     return torch.split(x, SEGMENT, -2)
 

@@ -19,9 +19,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqlab.ops.reference.gradients import slope
-from seqlab.ops.reference.recurrence import CellWeights, gru_step, loop, rnn_step
-
 Alive = Sequence[int] | None
 
 
@@ -104,9 +101,10 @@ class _RNN(torch.autograd.Function):
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
         x, h0, w_ih, w_hh, bias, y = ctx.saved_tensors
         if torch.is_grad_enabled():  # somebody wants the gradient of this gradient
-            return *_plainly(_plain_rnn(ctx.phi), (x, h0, w_ih, w_hh, bias), grad_y, ctx.alive), None, None
+            y = _differentiable_rnn(x, h0, w_ih, w_hh, bias, ctx.phi, ctx.alive)
+            return *_differentiated(y, (x, h0, w_ih, w_hh, bias), grad_y), None, None
         grad_h = grad_y.clone(memory_format=torch.contiguous_format)
-        grad_a = slope(ctx.phi, y)  # φ'(a), times δg step by step
+        grad_a = _slope(ctx.phi, y)  # φ'(a), times δg step by step
         grad_h0 = torch.zeros_like(h0)
         into = [grad_h0, *_steps(grad_h, ctx.alive)]
         for t, delta in reversed(list(enumerate(_steps(grad_a, ctx.alive)))):
@@ -156,7 +154,8 @@ class _GRU(torch.autograd.Function):
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
         x, h0, w_ih, w_hh, b_ih, b_hh, gates, candidate, y = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return *_plainly(_plain_gru, (x, h0, w_ih, w_hh, b_ih, b_hh), grad_y, ctx.alive), None
+            inputs = (x, h0, w_ih, w_hh, b_ih, b_hh)
+            return *_differentiated(_differentiable_gru(*inputs, ctx.alive), inputs, grad_y), None
         T, B, H = y.shape
         r, z, a_h = gates.view(T, B, 3, H).unbind(2)
         before = _shifted(h0, y)
@@ -191,34 +190,57 @@ class _GRU(torch.autograd.Function):
         )
 
 
-def _plainly(
-    run: Callable[..., Tensor], inputs: tuple[Tensor, ...], grad_y: Tensor, alive: Alive
-) -> tuple[Tensor | None, ...]:
-    """The backward pass as autograd sees it through the plain loop: slow, and differentiable again."""
-    lengths = None
-    if alive is not None:  # a sequence has as many steps as there are counts above its place
-        places = torch.arange(inputs[0].shape[1], device=grad_y.device)
-        lengths = (torch.as_tensor(alive, device=grad_y.device)[:, None] > places).sum(0)
+def _slope(phi: str, value: Tensor) -> Tensor:
+    """φ'(a) from the value φ(a):  tanh 1 − φ²,  sigmoid φ(1 − φ),  relu 1 where φ > 0."""
+    if phi == "tanh":
+        return 1 - value**2
+    if phi == "sigmoid":
+        return value * (1 - value)
+    return (value > 0).to(value.dtype)
+
+
+# --------------------------------------------------------------------------- gradients of gradients: slow, rarely asked
+
+
+def _differentiated(y: Tensor, inputs: tuple[Tensor, ...], grad_y: Tensor) -> tuple[Tensor | None, ...]:
+    """The backward pass of y as autograd forms it, which can be differentiated again."""
     wanted = [tensor for tensor in inputs if tensor.requires_grad]
-    found = iter(torch.autograd.grad(run(*inputs, lengths), wanted, grad_y, create_graph=True, materialize_grads=True))
+    found = iter(torch.autograd.grad(y, wanted, grad_y, create_graph=True, materialize_grads=True))
     return tuple(next(found) if tensor.requires_grad else None for tensor in inputs)
 
 
-def _plain_rnn(phi: str) -> Callable[..., Tensor]:
-    def run(x: Tensor, h0: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor, lengths: Tensor | None) -> Tensor:
-        weights = CellWeights(w_ih, w_hh, bias, torch.zeros_like(bias))
-        y, _ = loop(lambda x_t, h: rnn_step(x_t, h, weights, phi), x.transpose(0, 1), h0, lengths)
-        return y.transpose(0, 1)
-
-    return run
-
-
-def _plain_gru(
-    x: Tensor, h0: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, lengths: Tensor | None
+def _differentiable_rnn(
+    x: Tensor, h0: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor, phi: str, alive: Alive
 ) -> Tensor:
-    weights = CellWeights(w_ih, w_hh, b_ih, b_hh)
-    y, _ = loop(lambda x_t, h: gru_step(x_t, h, weights), x.transpose(0, 1), h0, lengths)
-    return y.transpose(0, 1)
+    def step(a: Tensor, h: Tensor) -> Tensor:
+        squashed: Tensor = getattr(torch, phi)(a + F.linear(h, w_hh))
+        return squashed
+
+    return _looped(step, F.linear(x, w_ih, bias), h0, alive)
+
+
+def _differentiable_gru(
+    x: Tensor, h0: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, alive: Alive
+) -> Tensor:
+    def step(a: Tensor, h: Tensor) -> Tensor:
+        a_r, a_z, a_x = a.chunk(3, -1)
+        c_r, c_z, a_h = F.linear(h, w_hh, b_hh).chunk(3, -1)
+        candidate = torch.tanh(a_x + torch.sigmoid(a_r + c_r) * a_h)
+        return torch.lerp(h, candidate, torch.sigmoid(a_z + c_z))
+
+    return _looped(step, F.linear(x, w_ih, b_ih), h0, alive)
+
+
+def _looped(step: Callable[[Tensor, Tensor], Tensor], inputs: Tensor, h0: Tensor, alive: Alive) -> Tensor:
+    """h_t = step(a_t, h_{t−1}) out of place, zero where a sequence has ended.    a (T, B, ·), h0 (B, H) -> (T, B, H)"""
+    batch, h, outputs = len(h0), h0, []
+    for a, rows in zip(inputs, alive or [batch] * len(inputs), strict=True):
+        h = step(a[:rows], h[:rows])
+        outputs.append(F.pad(h, (0, 0, 0, batch - rows)))
+    return torch.stack(outputs)
+
+
+# --------------------------------------------------------------------------- small parts
 
 
 def _steps(tensor: Tensor, alive: Alive) -> Sequence[Tensor]:
