@@ -9,7 +9,9 @@ import pytest
 import seqlab
 
 ROOT = Path(seqlab.__file__).parent
-ALL_BELOW_WORKFLOWS = {"core", "ops", "data", "layers", "models", "training", "generation", "evaluation"}
+ALL_BELOW_WORKFLOWS = {
+    *("core", "ops", "data", "layers", "models", "training", "generation", "evaluation", "diagnostics"),
+}
 MAY_IMPORT = {
     "core": set(),
     "ops": {"core"},
@@ -19,6 +21,7 @@ MAY_IMPORT = {
     "training": {"core", "ops", "models"},
     "generation": {"core", "ops", "models"},
     "evaluation": {"core", "ops", "data", "models", "generation"},
+    "diagnostics": {"core", "ops", "layers", "models", "training"},
     "workflows": ALL_BELOW_WORKFLOWS,
     "cli": {"core", "workflows"},
 }

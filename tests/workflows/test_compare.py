@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 from tests.conftest import nonsense
-from torch.utils.flop_counter import FlopCounterMode
 
 import seqlab.workflows.compare as workflow
 from seqlab.cli import main
@@ -22,6 +21,7 @@ from seqlab.core.errors import DamageError, UsageError
 from seqlab.core.registry import MODELS
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings import PRESETS, SIZES, LMSettings, fit_lm_settings, with_flags
+from seqlab.diagnostics.cost import count_parameters
 from seqlab.evaluation.statistics import (
     SeedDifference,
     compare,
@@ -31,9 +31,7 @@ from seqlab.evaluation.statistics import (
     seeds_to_settle,
     text_to_settle,
 )
-from seqlab.models import build_lm
 from seqlab.models.build import build_lm_from_settings, outline_lm
-from seqlab.models.cost import count_parameters, forward_flops, training_flops
 from seqlab.workflows.compare import compare_lms
 from seqlab.workflows.duel import Comparison, Contestant, Duel, advice, verdict
 from seqlab.workflows.duel_folder import DuelFolder
@@ -235,56 +233,6 @@ def test_heads_follow_the_width_and_keep_a_sensible_one() -> None:
     assert with_width(settings, 134) is None
     assert with_width(settings, 132, fixed_heads=True) is None
     assert with_width(settings, 136, fixed_heads=True).model.heads == 4  # type: ignore[union-attr]
-
-
-def counted(model: Any, batch: int, context: int) -> float:
-    """What torch counts for one token, forward."""
-    ids = torch.zeros(batch, context, dtype=torch.long)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(ids)
-    return counter.get_total_flops() / (batch * context)
-
-
-def test_flops_of_matrices_are_those_that_torch_counts() -> None:
-    bigram = build_lm("bigram", 70, width=24, vector_width=10)
-    assert forward_flops(bigram, 16) == counted(bigram, 3, 16) == 2 * (10 * 24 + 24 * 70)
-    attentive = build_lm("attentive-rnn", 70, width=24, depth=2, context=16)
-    assert forward_flops(attentive, 16) == pytest.approx(counted(attentive, 3, 16))
-    additive = build_lm("attentive-rnn", 70, width=24, depth=1, context=16, score="additive")
-    assert forward_flops(additive, 16) == pytest.approx(counted(additive, 3, 16), rel=0.1)
-
-
-def test_flops_of_a_transformer_are_those_of_plain_attention(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch counts all C keys for each token, the masked ones too; on average only (C+1)/2 are seen."""
-    from seqlab.layers import attention
-
-    def plain(q: Any, k: Any, v: Any, **_: Any) -> Any:
-        return attention.softmax.mix(attention.softmax.attention_weights(attention.softmax.scaled_scores(q, k)), v)
-
-    monkeypatch.setattr(attention.softmax, "softmax_attention", plain)
-    for tied in (False, True):
-        model = build_lm("transformer", 70, width=32, depth=3, heads=4, context=16, tied=tied)
-        all_keys = 4 * 16 * 32 * 3
-        seen = 4 * (16 + 1) / 2 * 32 * 3
-        assert forward_flops(model, 16) == pytest.approx(counted(model, 2, 16) - all_keys + seen)
-
-
-@pytest.mark.parametrize(("kind", "gates"), [("rnn", 1), ("gru", 3), ("lstm", 4)])
-def test_flops_of_recurrent_models_by_hand(kind: str, gates: int) -> None:
-    width, vocabulary, depth = 24, 70, 2
-    by_hand = 2 * (depth * gates * 2 * width * width + width * vocabulary)
-    for tied in (False, True):
-        model = build_lm(kind, vocabulary, width=width, depth=depth, tied=tied)
-        assert forward_flops(model, 32) == by_hand
-        assert training_flops(model, 32) == 3 * by_hand
-
-
-def test_flops_of_linear_attention_by_hand() -> None:
-    rest = forward_flops(build_lm("transformer", 70, width=32, depth=1, heads=4, context=16), 16) - 4 * 17 / 2 * 32
-    separable = build_lm("transformer", 70, width=32, depth=1, heads=4, context=16, attention="separable")
-    assert forward_flops(separable, 16) - rest == 4 * 8 * 32
-    random = build_lm("transformer", 70, width=32, depth=1, heads=4, context=16, attention="random_features")
-    assert forward_flops(random, 16) - rest == 2 * 4 * 32 * 32  # 4·8 features, for queries and keys, sums and reading
 
 
 # --------------------------------------------------------------------------- duels

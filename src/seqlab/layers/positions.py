@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError
+from seqlab.core.traits import LookUpTable
 
 
 def angles(positions: Tensor, width: int) -> Tensor:
@@ -35,7 +36,7 @@ class SinusoidalPosition(nn.Module):
         return x + torch.stack([theta.sin(), theta.cos()], dim=-1).flatten(-2).to(x.dtype)
 
 
-class LearnedPosition(nn.Module):
+class LearnedPosition(LookUpTable):
     """One vector for each position below `context`; there is none beyond."""
 
     def __init__(self, context: int, width: int) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqlab.core.settings import LARGEST, LMSettings, fitted
+from seqlab.diagnostics.cost import count_parameters, training_flops
 from seqlab.models.build import outline_lm
-from seqlab.models.cost import count_parameters, training_flops
 
 NEAR = 0.02  # of the wanted size: a model further off is reported
 LEAST_HEAD_WIDTH = 8

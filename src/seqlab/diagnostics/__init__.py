@@ -1,0 +1,1 @@
+"""Why is it so, and what does it cost."""
