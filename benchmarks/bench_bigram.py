@@ -12,9 +12,9 @@ import numpy as np
 
 from seqlab.data.corpora import load_corpus
 from seqlab.data.normalise import normalise
-from seqlab.workflows.lm import train_lm
-from seqlab.workflows.run import Run
-from seqlab.workflows.training_text import part_of
+from seqlab.workflows.lm.original import part_of
+from seqlab.workflows.lm.run import LMRun
+from seqlab.workflows.lm.train import train_lm
 
 VOCABULARY = 2_001  # 2,000 words and the unknown class
 BUDGET = "30s"
@@ -36,7 +36,7 @@ def shuffled_documents(folder: Path) -> tuple[Path, str]:
     return path, f"{share:.10f}/{100 - share:.10f}"
 
 
-def closed_perplexity(run: Run, text: str) -> tuple[float, float]:
+def closed_perplexity(run: LMRun, text: str) -> tuple[float, float]:
     table = run.score(text)
     return math.exp((table.nats - table.spelling).mean()), float(table.unknown.mean())
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import seqlab
-from seqlab.core.settings import size_for_budget
+from seqlab.core.settings.training import size_for_budget
 from texts import first_million_bytes
 
 TARGET = 1.80

@@ -11,8 +11,8 @@ from seqlab.core.reporting import Reporter
 from seqlab.data.normalise import parse_steps
 from seqlab.data.sources import Text, read_text
 from seqlab.evaluation.statistics import compare
-from seqlab.workflows.lm import train_lm
-from seqlab.workflows.perplexity import reader_of, score
+from seqlab.workflows.lm.train import train_lm
+from seqlab.workflows.sheet.sheet import reader_of, score
 
 BYTES = 500_000
 STEPS = ("lower", "digits", "punctuation", "ascii", "nfkc", "lines", "ptb", "prose", "digits,prose")

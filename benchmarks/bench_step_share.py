@@ -15,12 +15,14 @@ import torch
 import seqlab
 from seqlab.cli.terminal import TerminalReporter
 from seqlab.core.seeding import seed_dropout
+from seqlab.core.settings.fields import filled
 from seqlab.core.state import detach
 from seqlab.models.build import build_lm_from_settings
-from seqlab.training.loop import sum_of_nats
-from seqlab.training.optim import build_optimiser, set_learning_rate
-from seqlab.workflows.budget import make_plan
-from seqlab.workflows.job import Job
+from seqlab.runs import train as runs_train
+from seqlab.runs.session import Session, begin
+from seqlab.training.objectives import sum_of_nats
+from seqlab.training.optim import optimiser_for, set_learning_rate
+from seqlab.training.plan import make_plan
 from texts import first_million_bytes
 
 STEPS = 400  # logged every other step, as in a run of a minute every fifth
@@ -28,43 +30,42 @@ TARGET = 0.90
 REPEATS = 2
 
 
-def real_run(kind: str, folder: Path) -> tuple[Any, float]:
-    jobs: list[Job] = []
-    original = Job.begin.__func__  # type: ignore[attr-defined]
+def real_run(kind: str, folder: Path) -> tuple[Session, float]:
+    sessions: list[Session] = []
 
-    def remember(cls: type[Job], *args: Any) -> Job:
-        jobs.append(original(cls, *args))
-        return jobs[-1]
+    def remember(*args: Any) -> Session:
+        sessions.append(begin(*args))
+        return sessions[-1]
 
-    Job.begin = classmethod(remember)  # type: ignore[method-assign, assignment]
+    runs_train.begin = remember  # type: ignore[assignment]
     try:
         seqlab.train_lm(
             first_million_bytes(), out=folder, model=kind, budget=f"{STEPS}steps", eval_every=STEPS + 1, dropout=0.0,
             split="90/10", reporter=TerminalReporter(),
         )  # fmt: skip
     finally:
-        Job.begin = classmethod(original)  # type: ignore[method-assign, assignment]
+        runs_train.begin = begin
     lines = [line for line in seqlab.load(folder).metrics if not line.get("final")]
     # The last line includes the one validation at the end; the speed is taken over the steps before it.
     first, last = lines[4], lines[-2]
-    return jobs[0], (last["seconds"] - first["seconds"]) / (last["step"] - first["step"])
+    return sessions[0], (last["seconds"] - first["seconds"]) / (last["step"] - first["step"])
 
 
-def bare_steps(job: Job) -> tuple[Any, float]:
+def bare_steps(session: Session) -> tuple[Any, float]:
     """Forward, backward, clip and step, on batches already in memory."""
     seed_dropout(0)
-    model = build_lm_from_settings(job.settings, job.prepared.tokenizer.vocab_size).train()
-    training, carry = job.settings.training, job.plan.carry
-    optimiser = build_optimiser(model, training.learning_rate or 0.0, training.weight_decay or 0.0)
-    batches = [job.batches(k) for k in range(STEPS)]
-    schedule = make_plan(training, STEPS, carry=carry).schedule
+    model = build_lm_from_settings(session.settings, session.data.tokenizer.vocab_size).train()
+    training, learning = session.settings.training, filled(session.learning)
+    optimiser = optimiser_for(model, training)
+    batches: list[Any] = [learning.batches(k) for k in range(STEPS)]
+    schedule = make_plan(training, STEPS).schedule
     state, start = None, 0.0
     for k, batch in enumerate(batches):
         if k == 5:
             start = time.perf_counter()
-        logits, state = model(batch.inputs, None if batch.fresh or not carry else state)
+        logits, state = model(batch.inputs, None if batch.fresh else state)
         state = detach(state)
-        (sum_of_nats(logits, batch.targets) / batch.tokens).backward()
+        (sum_of_nats(logits, batch.targets) / batch.count).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), training.clip)
         set_learning_rate(optimiser, schedule(k))
         optimiser.step()
@@ -77,9 +78,9 @@ def main() -> None:
         shares = []
         for _ in range(REPEATS):
             with tempfile.TemporaryDirectory() as folder:
-                job, real = real_run(kind, Path(folder) / "run")
-            model, bare = bare_steps(job)
-            same = all(torch.equal(a, b) for a, b in zip(model.parameters(), job.model.parameters(), strict=True))
+                session, real = real_run(kind, Path(folder) / "run")
+            model, bare = bare_steps(session)
+            same = all(torch.equal(a, b) for a, b in zip(model.parameters(), session.model.parameters(), strict=True))
             assert same, "the bare steps do not compute what the loop computes"
             shares.append(bare / real)
         mean = sum(shares) / REPEATS

@@ -48,7 +48,8 @@ FITTED: dict[str, dict[str, Any]] = {
     "ngram-word": dict(model="ngram", tokenizer="word", vocab_size=500, order=3),
     "ngram-normalised": dict(model="ngram", tokenizer="bpe", vocab_size=400, normalise="lower"),
 }
-TIMES = ("seconds", "crc", "run", "folder", "runs", "headline")
+# Times, paths, and what one of two trees may log beside the rest.
+TIMES = ("seconds", "crc", "run", "folder", "runs", "headline", "validation_bits_per_byte")
 
 
 def digest(value: Any) -> str:

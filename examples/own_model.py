@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import seqlab
 from seqlab.core.registry import MODELS
 from seqlab.core.state import BatchFirstState
+from seqlab.core.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class LastInputs(BatchFirstState):
 class CausalConvolutionLM(nn.Module):
     """x ← x + relu(Σ_k W_k x_{t−k} + b), `depth` times."""
 
-    carries_state = True
+    traits = Traits(carries_state=True)
     KERNEL = 4
 
     def __init__(self, vocab_size: int, width: int, depth: int, *, dropout: float = 0.0) -> None:

@@ -26,6 +26,14 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         os.environ["SEQLAB_CACHE"] = former
 
 
+@pytest.fixture(scope="session", autouse=True)
+def short_samples() -> None:
+    """Three samples of 300 tokens take longer than the tiny trainings that they are drawn from."""
+    from seqlab.workflows.lm import report
+
+    report.SAMPLE_TOKENS = 24
+
+
 LEXICON = "the of and to in that it is was he for on are with as his they at be this from café naïve"
 
 

@@ -5,6 +5,8 @@ run = seqlab.load("runs/mine")
 run.generate("To be", tokens=200)
 run.score("any text").nats
 duel = seqlab.compare_lms("my.txt", models="lstm,transformer", match="parameters", seeds=3)
+sheet = seqlab.perplexity_sheet(["runs/mine", "runs/other"], ["new.txt"])
+matrix = seqlab.domain_matrix(["novels.txt", "letters.txt"], budget="60s")
 
 A model of your own, or anybody's, in three lines (module(ids) gives logits):
 
@@ -20,9 +22,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from seqlab.evaluation.outsiders import ModuleScorer
     from seqlab.evaluation.perplexity import figures_of
-    from seqlab.workflows.compare import compare_lms as compare_lms
-    from seqlab.workflows.lm import train_lm as train_lm
-    from seqlab.workflows.run import load as load
+    from seqlab.runs.run import load as load
+    from seqlab.workflows.duel.duel import compare_lms as compare_lms
+    from seqlab.workflows.lm.train import train_lm as train_lm
+    from seqlab.workflows.sheet.matrix import domain_matrix as domain_matrix
+    from seqlab.workflows.sheet.sheet import perplexity_sheet as perplexity_sheet
 
     scorer, figures = ModuleScorer, figures_of
 
@@ -33,9 +37,11 @@ __version__ = "0.1.0"
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 _PUBLIC = {
-    "train_lm": "seqlab.workflows.lm:train_lm",
-    "compare_lms": "seqlab.workflows.compare:compare_lms",
-    "load": "seqlab.workflows.run:load",
+    "train_lm": "seqlab.workflows.lm.train:train_lm",
+    "compare_lms": "seqlab.workflows.duel.duel:compare_lms",
+    "perplexity_sheet": "seqlab.workflows.sheet.sheet:perplexity_sheet",
+    "domain_matrix": "seqlab.workflows.sheet.matrix:domain_matrix",
+    "load": "seqlab.runs.run:load",
     "scorer": "seqlab.evaluation.outsiders:ModuleScorer",
     "figures": "seqlab.evaluation.perplexity:figures_of",
 }

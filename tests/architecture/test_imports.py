@@ -9,10 +9,11 @@ import pytest
 import seqlab
 
 ROOT = Path(seqlab.__file__).parent
-ALL_BELOW_WORKFLOWS = {
+BELOW_WORKFLOWS = {
     *("core", "ops", "data", "layers", "models", "training", "generation", "evaluation", "diagnostics"),
+    *("runs", "pages"),
 }
-MAY_IMPORT = {
+MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "ops": {"core"},
     "data": {"core"},
@@ -22,9 +23,28 @@ MAY_IMPORT = {
     "generation": {"core", "ops", "models"},
     "evaluation": {"core", "ops", "data", "models", "generation"},
     "diagnostics": {"core", "ops", "layers", "models", "training"},
-    "workflows": ALL_BELOW_WORKFLOWS,
+    "runs": {"core", "training"},
+    "pages": {"core"},
+    "workflows": BELOW_WORKFLOWS,
     "cli": {"core", "workflows"},
 }
+# Capabilities meet in `runs` and `pages`; those that train language models may import `lm`.
+SUB_ROOMS: dict[str, set[str]] = {
+    "workflows/lm": set(),
+    "workflows/sheet": {"workflows/lm"},
+    "workflows/duel": {"workflows/lm"},
+    "workflows/demo": {"workflows/lm"},
+    "workflows/library": set(),
+    "workflows/overview": set(),
+}
+WITHOUT_TORCH = (
+    "core/settings",
+    "core/registry.py",
+    "core/errors.py",
+    "core/files.py",
+    "core/units.py",
+    "runs/folder.py",
+)
 REFERENCE = "seqlab.ops.reference"
 READERS_OF_REFERENCE = ("ops/reference/", "theory/")  # and the tests: what computes must not lean on what checks it
 FILES = sorted(ROOT.rglob("*.py"))
@@ -56,6 +76,46 @@ def test_imports_follow_the_house(path: Path) -> None:
     if room in MAY_IMPORT:
         strangers = rooms_imported(path.read_text()) - MAY_IMPORT[room] - {room}
         assert not strangers, f"{room} may not import {strangers}"
+
+
+def sub_room(parts: tuple[str, ...] | list[str]) -> str | None:
+    """workflows/lm for seqlab.workflows.lm.train and for workflows/lm/train.py; None outside rooms that have any."""
+    if len(parts) < 2 or parts[0] not in {name.split("/")[0] for name in SUB_ROOMS}:
+        return None
+    return f"{parts[0]}/{parts[1].removesuffix('.py')}"
+
+
+def sub_rooms_imported(source: str) -> set[str]:
+    paths = [module.split(".") for module in imported_modules(source) if module.startswith("seqlab.")]
+    found = {sub_room(path[1:3]) for path in paths}
+    return {name for name in found if name in SUB_ROOMS}
+
+
+def test_every_sub_room_has_a_row() -> None:
+    parents = {name.split("/")[0] for name in SUB_ROOMS}
+    found = {sub_room(path.relative_to(ROOT).parts) for path in FILES if path.relative_to(ROOT).parts[0] in parents}
+    assert found - {None} - {f"{parent}/__init__" for parent in parents} == set(SUB_ROOMS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_capabilities_keep_to_themselves(path: Path) -> None:
+    own = sub_room(path.relative_to(ROOT).parts)
+    if own in SUB_ROOMS:
+        strangers = sub_rooms_imported(path.read_text()) - SUB_ROOMS[own] - {own}
+        assert not strangers, f"{own} may not import {strangers}"
+
+
+def test_the_check_sees_sub_rooms() -> None:
+    source = "def f():\n    from seqlab.workflows.duel import plan\n    import seqlab.workflows.demo\n"
+    assert sub_rooms_imported(source) == {"workflows/duel", "workflows/demo"}
+
+
+@pytest.mark.parametrize("place", WITHOUT_TORCH)
+def test_what_help_and_checks_need_does_without_torch(place: str) -> None:
+    paths = sorted((ROOT / place).rglob("*.py")) if (ROOT / place).is_dir() else [ROOT / place]
+    for path in paths:
+        heads = {module.split(".")[0] for module in imported_modules(path.read_text())}
+        assert not heads & {"torch", "safetensors", "matplotlib", "transformers"}, path
 
 
 def test_the_check_sees_imports_inside_functions() -> None:

@@ -10,7 +10,8 @@ from tests.cli.conftest import Command
 
 from seqlab.core.files import sha256_of
 from seqlab.core.registry import MODELS
-from seqlab.core.settings import LMSettings, dashed, flags_of
+from seqlab.core.settings.fields import dashed, flags_of
+from seqlab.core.settings.lm import LMSettings
 from seqlab.data.vector_sets import VECTORS
 
 COMMANDS = ["", "demo", "data", "data list", "data get", "data show", "lm", "lm train", "lm generate", "lm perplexity"]

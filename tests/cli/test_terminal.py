@@ -17,13 +17,13 @@ from seqlab.cli import terminal
 from seqlab.cli.main import explained
 from seqlab.cli.terminal import TerminalReporter, emit_json, table
 from seqlab.core.errors import DamageError, UsageError
-from seqlab.workflows.run_folder import numbered_folder
+from seqlab.runs.folder import numbered_folder
 
 FIGURES = {
-    "train_nats_per_token": 1.912,
-    "characters_per_token": 1.0,
-    "tokens_per_second": 81_200.0,
-    "validation_nats_per_token": 1.95,
+    "loss": "loss 1.912",
+    "bits": "2.758 bits/char",
+    "speed": "81.2 K tok/s",
+    "validation": "validation 1.950",
 }
 SHOW_CURSOR = "\x1b[?25h"
 
@@ -107,7 +107,7 @@ def test_every_error_is_one_line(error: BaseException, message: str, code: int) 
 def test_sigterm_ends_any_command_in_one_line(
     seqlab_command: Command, small_text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seqlab.workflows import prepared
+    from seqlab.workflows.lm import data as prepared
 
     monkeypatch.setattr(prepared, "prepare", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     answer = seqlab_command("lm", "train", small_text, "--tokenizer", "byte", "--budget", "2steps")

@@ -13,6 +13,7 @@ import seqlab.core
 from seqlab.core.errors import UsageError
 from seqlab.core.registry import MODELS
 from seqlab.core.state import detach, join, pack, split, tensors_of, unpack
+from seqlab.core.traits import traits_of
 from seqlab.models import build_lm
 
 V = 11
@@ -59,7 +60,7 @@ def lm(variant: tuple[str, dict[str, Any]]) -> Any:
 
 
 def longest(lm: Any) -> int:
-    return CONTEXT if getattr(lm, "max_positions", None) else 3 * CONTEXT + 5
+    return CONTEXT if traits_of(lm).max_positions else 3 * CONTEXT + 5
 
 
 def random_ids(batch: int, length: int, seed: int = 0) -> Tensor:

@@ -6,24 +6,13 @@ import tomli_w
 
 from seqlab.core.errors import UsageError
 from seqlab.core.registry import MODELS
-from seqlab.core.settings import (
-    PRESETS,
-    SIZES,
-    LMSettings,
-    ModelSettings,
-    TrainingSettings,
-    default_vocab_size,
-    fit_lm_settings,
-    flags_of,
-    from_table,
-    size_for_budget,
-    to_table,
-    with_flags,
-)
+from seqlab.core.settings.fields import flags_of, from_table, to_table, with_flags
+from seqlab.core.settings.lm import PRESETS, LMSettings, ModelSettings, default_vocab_size, fill_lm
+from seqlab.core.settings.training import SIZES, TrainingSettings, size_for_budget
 
 
 def test_what_a_person_says_beats_the_preset() -> None:
-    fitted = fit_lm_settings(with_flags(LMSettings(), {"model": "gru", "width": 99, "budget": "10m"}))
+    fitted = fill_lm(with_flags(LMSettings(), {"model": "gru", "width": 99, "budget": "10m"}))
     assert fitted.model.width == 99
     assert fitted.model.depth == PRESETS["gru"][fitted.model.size or ""]["depth"]
 
@@ -31,7 +20,7 @@ def test_what_a_person_says_beats_the_preset() -> None:
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("size", SIZES)
 def test_every_preset_fills_what_training_needs(kind: str, size: str) -> None:
-    fitted = fit_lm_settings(LMSettings(model=ModelSettings(kind=kind, size=size)))
+    fitted = fill_lm(LMSettings(model=ModelSettings(kind=kind, size=size)))
     depth = 1 if kind == "bigram" else fitted.model.depth  # one hidden layer, always
     needed = (fitted.model.width, depth, fitted.training.batch, fitted.training.learning_rate)
     assert None not in needed
@@ -48,30 +37,30 @@ def test_longer_budgets_choose_sizes_that_are_not_smaller() -> None:
 
 def test_the_bigram_reads_words_and_fewer_of_them() -> None:
     asked = {kind: with_flags(LMSettings(), {"model": kind}) for kind in ("lstm", "bigram")}
-    kinds = {kind: fit_lm_settings(settings).tokenizer.kind for kind, settings in asked.items()}
+    kinds = {kind: fill_lm(settings).tokenizer.kind for kind, settings in asked.items()}
     assert kinds == {"lstm": "bpe", "bigram": "word"}
     said = with_flags(LMSettings(), {"model": "bigram", "tokenizer": "char"})
-    assert fit_lm_settings(said).tokenizer.kind == "char"
+    assert fill_lm(said).tokenizer.kind == "char"
     assert default_vocab_size("word", 10**7, "bigram") == 4_000
     assert default_vocab_size("word", 10**7, "lstm") == 10_000
 
 
 def test_settings_survive_toml() -> None:
-    settings = fit_lm_settings(with_flags(LMSettings(), {"text": "a.txt", "model": "transformer", "tied": True}))
-    assert from_table(tomllib.loads(tomli_w.dumps(to_table(settings))), "file") == settings
+    settings = fill_lm(with_flags(LMSettings(), {"text": "a.txt", "model": "transformer", "tied": True}))
+    assert from_table(LMSettings, tomllib.loads(tomli_w.dumps(to_table(settings))), "file") == settings
 
 
 def test_unknown_and_mistyped_settings_name_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean 'dropout'"):
         with_flags(LMSettings(), {"dropuot": 0.1})
     with pytest.raises(UsageError, match=r"f: unknown setting 'model.witdh'; did you mean 'width'"):
-        from_table({"model": {"witdh": 3}}, "f")
+        from_table(LMSettings, {"model": {"witdh": 3}}, "f")
     with pytest.raises(UsageError, match=r"f: unknown setting or table 'trainin'; did you mean 'training'"):
-        from_table({"trainin": {"seed": 3}}, "f")
+        from_table(LMSettings, {"trainin": {"seed": 3}}, "f")
     with pytest.raises(UsageError, match=r"f: 'model' is 3; it must be a table of settings"):
-        from_table({"model": 3}, "f")
+        from_table(LMSettings, {"model": 3}, "f")
     with pytest.raises(UsageError, match=r"model.width is 'wide'; it must be of type int"):
-        from_table({"model": {"width": "wide"}}, "f")
+        from_table(LMSettings, {"model": {"width": "wide"}}, "f")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +87,7 @@ def test_unknown_and_mistyped_settings_name_the_nearest() -> None:
 )
 def test_values_out_of_range_are_refused(flags: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        fit_lm_settings(with_flags(LMSettings(), flags))
+        fill_lm(with_flags(LMSettings(), flags))
 
 
 def test_every_setting_has_help_and_a_flag_of_its_own() -> None:

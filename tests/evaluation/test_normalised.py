@@ -9,15 +9,15 @@ from seqlab.data.normalise import STEPS, normalise
 from seqlab.data.tokenizers import ByteTokenizer, CharacterTokenizer, WordTokenizer
 from seqlab.evaluation.normalised import NormalisedScorer
 from seqlab.evaluation.restoration import restoration_costs
-from seqlab.evaluation.surprisal import Scorer
+from seqlab.evaluation.surprisal import ModelScorer
 from seqlab.models.ngram import NGramLM
 
 LETTERS = "the quick brown fox jumps over the lazy dog. " * 5
 
 
-def scorer(kind: type) -> Scorer:
+def scorer(kind: type) -> ModelScorer:
     tokenizer = kind.fit([LETTERS])
-    return Scorer(NGramLM.fit(tokenizer.encode(LETTERS).ids, tokenizer.vocab_size, 3), tokenizer)
+    return ModelScorer(NGramLM.fit(tokenizer.encode(LETTERS).ids, tokenizer.vocab_size, 3), tokenizer)
 
 
 texts = st.text(alphabet=st.characters(codec="utf-8"), max_size=40) | st.text(alphabet="aA1. \n\"—'", max_size=40)

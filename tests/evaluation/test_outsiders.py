@@ -27,9 +27,9 @@ from seqlab.data.pieces import cut_text
 from seqlab.data.tokenizers import BPETokenizer, ByteTokenizer, CharacterTokenizer, WordTokenizer
 from seqlab.evaluation.outside_tokenizers import encoder_of, ends_from_offsets
 from seqlab.evaluation.outsiders import ModuleScorer, load_hf
-from seqlab.evaluation.surprisal import ContextPolicy, Scorer
+from seqlab.evaluation.surprisal import ContextPolicy, ModelScorer
 from seqlab.models import build_lm
-from seqlab.workflows.perplexity import perplexity_sheet
+from seqlab.workflows.sheet.sheet import perplexity_sheet
 
 END = "<|endoftext|>"
 CONTEXT = 32
@@ -253,7 +253,7 @@ def test_a_seqlab_model_scores_as_with_seqlab_s_own_scorer(kind: str, maker: Any
     sizes = dict(context=16, heads=2) if kind == "transformer" else {}
     lm = build_lm(kind, vocab_size=tokenizer.vocab_size, width=16, **sizes).double()
     text = nonsense(500, seed=3) + "unseen 漢字"
-    own = Scorer(lm, tokenizer)
+    own = ModelScorer(lm, tokenizer)
     outside = ModuleScorer(lm, tokenizer, begin_id=tokenizer.begin_id)
     expected, found = own.score(text), outside.score(text)
     assert outside.policy == own.policy

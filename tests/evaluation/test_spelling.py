@@ -16,7 +16,7 @@ import torch
 
 from seqlab.data.tokenizers import BPETokenizer, CharacterTokenizer, RareWords, WordTokenizer
 from seqlab.evaluation.spelling import CODE_POINTS, END, ORDER, SPACES, Speller, UnseenCharacters, WordSpelling
-from seqlab.evaluation.surprisal import Scorer
+from seqlab.evaluation.surprisal import ModelScorer
 from seqlab.models import build_lm
 from seqlab.models.ngram import NGramLM
 
@@ -118,7 +118,7 @@ def test_a_word_model_is_a_distribution_over_strings(which: int, longest: int) -
     assert math.fsum(complete.values()) + open_mass == pytest.approx(1, abs=1e-12)
     strings = ["".join(s) for n in range(longest + 1) for s in itertools.product(ALPHABET, repeat=n)]
     assert set(complete) == set(strings)
-    scorer = Scorer(lm, tokenizer)
+    scorer = ModelScorer(lm, tokenizer)
     for string in strings:
         table = scorer.score(string)
         boundaries = len(table)
@@ -175,7 +175,7 @@ def test_a_character_model_is_a_distribution_over_strings(which: int) -> None:
     """Strings over two known characters; every other character goes to the open mass."""
     tokenizer = CharacterTokenizer("ab")
     lm = list(models(tokenizer.vocab_size))[which]
-    scorer, longest = Scorer(lm, tokenizer), 6
+    scorer, longest = ModelScorer(lm, tokenizer), 6
     complete = 0.0
     prefix_mass = {"": 1.0}
     open_mass = 0.0
@@ -196,7 +196,7 @@ def test_several_segmentations_leave_a_bpe_model_below_one() -> None:
     """The scored segmentation is one of several: the strings' mass is at most 1, the figure an upper bound."""
     tokenizer = BPETokenizer.fit(["ab ab ab aab"], 258)
     lm = next(iter(models(tokenizer.vocab_size)))
-    scorer = Scorer(lm, tokenizer)
+    scorer = ModelScorer(lm, tokenizer)
     one_byte = [math.exp(-scorer.score(chr(c)).total) for c in range(128)]
     assert 0 < math.fsum(one_byte) < 1
     assert not BPETokenizer.one_spelling
@@ -219,7 +219,9 @@ def test_closed_perplexity_falls_as_the_vocabulary_shrinks_while_the_open_one_ri
     closed, opened = [], []
     for size in (300, 100, 30):
         tokenizer = WordTokenizer.fit([train], size)
-        table = Scorer(NGramLM.fit(tokenizer.encode(train).ids, tokenizer.vocab_size, 1), tokenizer).score(held_out)
+        table = ModelScorer(NGramLM.fit(tokenizer.encode(train).ids, tokenizer.vocab_size, 1), tokenizer).score(
+            held_out
+        )
         closed.append((table.nats - table.spelling).mean())
         opened.append(table.nats.mean())
     assert closed == sorted(closed, reverse=True)
@@ -238,7 +240,7 @@ def test_what_the_vocabulary_left_out_is_counted_by_kind() -> None:
 def test_runs_of_white_space_longer_than_a_piece_are_one_token(text: str) -> None:
     tokenizer = word_tokenizer()
     lm = next(iter(models(tokenizer.vocab_size)))
-    table = Scorer(lm, tokenizer).score(text)
+    table = ModelScorer(lm, tokenizer).score(text)
     assert np.isfinite(table.nats).all()
     written = [text[a:b] for a, b in zip(table.start, table.end, strict=True)]
     gaps = [w.isspace() for w in written]

@@ -12,7 +12,7 @@ from seqlab.data.tokenizers import CharacterTokenizer
 from seqlab.evaluation.perplexity import Figures, figures_of
 from seqlab.evaluation.surprisal import (
     ContextPolicy,
-    Scorer,
+    ModelScorer,
     nats_of_ids,
     policy_for,
     segment_starts,
@@ -79,7 +79,7 @@ def test_a_quick_look_takes_evenly_spaced_segments() -> None:
 def test_unknown_characters_are_scored_with_their_spelling() -> None:
     tokenizer = CharacterTokenizer.fit(cut_text("abc"))
     lm = build_lm("gru", vocab_size=tokenizer.vocab_size, width=8).double()
-    scorer = Scorer(lm, tokenizer)
+    scorer = ModelScorer(lm, tokenizer)
     table = scorer.score("ab漢a")
     assert table.unknown.tolist() == [False, False, True, False]
     assert (table.end - table.start).tolist() == [1, 1, 3, 1]
@@ -93,7 +93,7 @@ def test_unknown_characters_are_scored_with_their_spelling() -> None:
 
 def test_an_empty_text_scores_nothing() -> None:
     tokenizer = CharacterTokenizer.fit(cut_text("abc"))
-    table = Scorer(build_lm("gru", vocab_size=tokenizer.vocab_size, width=8), tokenizer).score("")
+    table = ModelScorer(build_lm("gru", vocab_size=tokenizer.vocab_size, width=8), tokenizer).score("")
     assert len(table) == 0
     assert table.total == 0
 
@@ -101,7 +101,7 @@ def test_an_empty_text_scores_nothing() -> None:
 def test_all_units_derive_from_the_same_sum() -> None:
     text = "ab  cd\né f"
     tokenizer = CharacterTokenizer.fit(cut_text(text))
-    table = Scorer(build_lm("gru", vocab_size=tokenizer.vocab_size, width=8), tokenizer).score(text)
+    table = ModelScorer(build_lm("gru", vocab_size=tokenizer.vocab_size, width=8), tokenizer).score(text)
     figures = figures_of(table, text)
     assert (figures.tokens, figures.characters, figures.bytes, figures.words) == (10, 10, 11, 4)
     values = figures.as_json()

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from seqlab.core.errors import UsageError
 from seqlab.core.registry import MODELS
+from seqlab.core.traits import Traits
 from seqlab.generation.sampling import Choice, generate
 from seqlab.models import build_lm
 
@@ -123,6 +124,7 @@ class Spy:
 
     def __init__(self, max_positions: int | None) -> None:
         self.max_positions = max_positions
+        self.traits = Traits(max_positions=max_positions)
         self.fed: list[list[int]] = []
 
     def __call__(self, ids: torch.Tensor, state: Any = None) -> tuple[torch.Tensor, Any]:

@@ -19,6 +19,7 @@ from seqlab.models.bigram import BigramLM
 from seqlab.ops import pairs as module
 from seqlab.ops.reference.gradients import sigmoid_network_gradients
 from seqlab.training.loop import Plan, Position, training_step
+from seqlab.training.objectives import counted_pairs
 from seqlab.training.optim import build_optimiser
 from seqlab.training.schedules import Schedule
 
@@ -74,7 +75,7 @@ def test_a_hundred_steps_of_sgd_by_hand_and_by_autograd_give_the_same_weights() 
     optimiser, position = build_optimiser(by_hand, 0.5, 0.0, kind="sgd"), Position()
     for step in range(100):
         batch = batches(step)
-        training_step(by_hand, optimiser, batch, plan, position, rate=0.5)
+        training_step(by_hand, counted_pairs, optimiser, batch, plan, position, rate=0.5)
         context = torch.repeat_interleave(batch.contexts[batch.rows], batch.counts)
         target = torch.repeat_interleave(batch.columns, batch.counts)
         loss = F.cross_entropy(by_autograd(context[None])[0][0], target)
@@ -97,7 +98,7 @@ def test_pairs_are_counted_with_the_begin_id_in_front() -> None:
     batch = PairBatches(np.array([1, 2, 1, 2, 0]), 9, 3, None, 0)(7)
     seen = as_counts(batch)
     assert seen == {(9, 1): 1, (1, 2): 2, (2, 1): 1, (2, 0): 1}
-    assert batch.tokens == 5
+    assert batch.count == 5
     with pytest.raises(DataError, match="no tokens"):
         PairBatches(np.zeros(0, int), 9, 3, None, 0)
 
@@ -109,7 +110,7 @@ def test_drawn_pairs_are_those_of_the_text_once_an_epoch() -> None:
     drawn: dict[tuple[int, int], int] = {}
     for step in range(4):
         b = batches(step)
-        assert b.tokens == 32
+        assert b.count == 32
         for pair, n in as_counts(b).items():
             drawn[pair] = drawn.get(pair, 0) + n
     whole = count_pairs(np.concatenate([[V], ids[:-1]]) * V + ids, V)

@@ -1,10 +1,13 @@
+import json
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from seqlab.core.errors import DamageError, SeqlabError
+from seqlab.core.files import canonical_json
 from seqlab.models import build_lm
 from seqlab.training.checkpoint import (
     load_optimiser,
@@ -55,7 +58,7 @@ def test_a_missing_file_and_a_foreign_one_are_named(tmp_path: Path) -> None:
     with pytest.raises(DamageError, match="nothing.safetensors"):
         load_tensors(tmp_path / "nothing.safetensors")
     save_file({"x": torch.zeros(1)}, tmp_path / "foreign.safetensors")
-    with pytest.raises(SeqlabError, match=r"foreign.safetensors has format None, this seqlab reads 1"):
+    with pytest.raises(SeqlabError, match=r"foreign.safetensors has format None, this seqlab reads 2"):
         load_tensors(tmp_path / "foreign.safetensors")
 
 
@@ -85,3 +88,24 @@ def test_the_optimiser_goes_on_where_it_stood() -> None:
     step(one, optimiser)
     step(two, other)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+
+
+def test_the_same_tensors_give_the_same_bytes(tmp_path: Path) -> None:
+    """Metadata with several keys comes out in an order that differs from file to file."""
+    for k in range(8):
+        save_tensors(tmp_path / str(k), TENSORS, {"step": 3, "best": 0.5, "run": "ab" * 32})
+    assert len({(tmp_path / str(k)).read_bytes() for k in range(8)}) == 1
+
+
+def test_files_of_the_former_format_are_read(tmp_path: Path) -> None:
+    record = canonical_json({"step": 3}).decode()
+    save_tensors(tmp_path / "new", TENSORS, {"step": 3})
+    with safe_open(tmp_path / "new", framework="pt") as file:
+        digest = json.loads(file.metadata()["seqlab"])["sha256"]
+    save_file(TENSORS, tmp_path / "old", {"format": "1", "record": record, "sha256": digest})
+    tensors, found = load_tensors(tmp_path / "old")
+    assert found == {"step": 3}
+    assert all(torch.equal(tensors[name], value) for name, value in TENSORS.items())
+    save_file(TENSORS, tmp_path / "old", {"format": "1", "record": record, "sha256": digest[::-1]})
+    with pytest.raises(DamageError, match="checksum differs"):
+        load_tensors(tmp_path / "old")

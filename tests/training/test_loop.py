@@ -8,18 +8,20 @@ import torch
 import torch.nn.functional as F
 
 from seqlab.core.errors import NotFiniteError
-from seqlab.core.types import Batch
+from seqlab.core.types import TokenBatch
 from seqlab.models import build_lm
-from seqlab.training.loop import Plan, Position, sum_of_nats, train, training_step
+from seqlab.training.loop import Logged, Plan, Position, train, training_step
+from seqlab.training.objectives import NextToken, Score, sum_of_nats
 from seqlab.training.optim import build_optimiser
 from seqlab.training.schedules import Schedule
 
 V = 9
+CARRY = NextToken(carry=True)
 
 
-def batches(step: int, batch: int = 4, context: int = 6) -> Batch:
+def batches(step: int, batch: int = 4, context: int = 6) -> TokenBatch:
     block = torch.randint(0, V, (batch, context + 1), generator=torch.Generator().manual_seed(step))
-    return Batch(block[:, :-1], block[:, 1:], fresh=step % 5 == 0)
+    return TokenBatch(block[:, :-1], block[:, 1:], fresh=step % 5 == 0)
 
 
 def plan(steps: int = 10, **changes: Any) -> Plan:
@@ -35,14 +37,14 @@ class Recorder:
     def __init__(self, values: list[float] | None = None) -> None:
         self.values, self.lines, self.kept, self.saved, self.stop_at = values or [], [], [], [], None
 
-    def validate(self) -> float:
-        return self.values.pop(0) if self.values else 1.0
+    def validate(self) -> Score:
+        return Score(self.values.pop(0) if self.values else 1.0, {})
 
     def keep_best(self, position: Position) -> None:
         self.kept.append(position.step)
 
-    def log(self, position: Position, figures: dict[str, float]) -> None:
-        self.lines.append({"step": position.step, **figures})
+    def log(self, position: Position, logged: Logged) -> None:
+        self.lines.append((position.step, logged))
 
     def after_step(self, position: Position) -> None:
         pass
@@ -66,7 +68,9 @@ def test_accumulated_pieces_equal_the_whole_batch(kind: str, pieces: int, carry:
     for model, accumulate in ((whole, 1), (cut, pieces)):
         optimiser, position = build_optimiser(model, 1e-2, 0.01), Position()
         for step in range(4):
-            training_step(model, optimiser, batches(step), plan(carry=carry, accumulate=accumulate), position, 1e-2)
+            training_step(
+                model, NextToken(carry), optimiser, batches(step), plan(accumulate=accumulate), position, 1e-2
+            )
     for a, b in zip(whole.parameters(), cut.parameters(), strict=True):
         assert torch.allclose(a, b, rtol=0, atol=1e-10)
 
@@ -88,7 +92,7 @@ def test_a_step_is_the_textbook_step() -> None:
         shrunk = expected[name] * (1 - rate * decay) if shrinks else expected[name]
         expected[name] = shrunk - rate * m / (v.sqrt() + 1e-8)
     position = Position()
-    training_step(model, build_optimiser(model, rate, decay), batch, plan(clip=clip), position, rate)
+    training_step(model, CARRY, build_optimiser(model, rate, decay), batch, plan(clip=clip), position, rate)
     for name, p in model.named_parameters():
         assert torch.allclose(p, expected[name], rtol=0, atol=1e-9), name
     assert position.gradient_norm == pytest.approx(norm)
@@ -101,7 +105,7 @@ def test_carried_state_reaches_the_next_batch_and_fresh_batches_forget_it() -> N
     seen = []
     model.register_forward_pre_hook(lambda _m, args: seen.append(args[1]))
     for step in (5, 6, 7, 10):  # 5 and 10 are fresh
-        training_step(model, optimiser, batches(step), plan(carry=True), position, 0.0)
+        training_step(model, CARRY, optimiser, batches(step), plan(), position, 0.0)
     assert [state is None for state in seen] == [True, False, False, True]
     _, expected = model(batches(5).inputs, None)
     assert torch.equal(seen[1], expected)
@@ -117,7 +121,7 @@ def test_losses_are_sums_over_counted_tokens() -> None:
 def test_the_best_is_kept_and_patience_ends_the_run() -> None:
     recorder = Recorder([3.0, 2.0, 2.5, 2.1, 2.2, 9.9])
     model, p = tiny(), Position()
-    outcome = train(model, build_optimiser(model, 0.0, 0.0), batches, plan(40, patience=3), p, recorder)
+    outcome = train(model, CARRY, build_optimiser(model, 0.0, 0.0), batches, plan(40, patience=3), p, recorder)
     assert outcome == "stopped early"
     assert recorder.kept == [2, 4]
     assert (p.step, p.best, p.best_step) == (10, 2.0, 4)
@@ -128,26 +132,29 @@ def test_interruption_saves_where_it_stands() -> None:
     recorder = Recorder()
     recorder.stop_at = 3
     model = tiny()
-    assert train(model, build_optimiser(model, 0.01, 0.0), batches, plan(), Position(), recorder) == "interrupted"
+    assert (
+        train(model, CARRY, build_optimiser(model, 0.01, 0.0), batches, plan(), Position(), recorder) == "interrupted"
+    )
     assert recorder.saved == [3]
 
 
 def test_training_on_a_pattern_learns_it() -> None:
     model = tiny("lstm")
     block = (torch.arange(4)[:, None] + torch.arange(13)) % V
-    pattern = Batch(block[:, :-1], block[:, 1:], fresh=True)
+    pattern = TokenBatch(block[:, :-1], block[:, 1:], fresh=True)
     recorder = Recorder()
     optimiser = build_optimiser(model, 0.03, 0.0)
     train(
         model,
+        CARRY,
         optimiser,
         lambda _: pattern,
         plan(120, schedule=Schedule(0.03, 120, 0.1, "cosine", 0.1)),
         Position(),
         recorder,
     )
-    assert recorder.lines[0]["train_nats_per_token"] > 1.5
-    assert recorder.lines[-1]["train_nats_per_token"] < 0.1
+    assert recorder.lines[0][1].loss > 1.5
+    assert recorder.lines[-1][1].loss < 0.1
 
 
 def test_a_loss_that_is_not_finite_names_step_layer_and_remedy() -> None:
@@ -158,7 +165,7 @@ def test_a_loss_that_is_not_finite_names_step_layer_and_remedy() -> None:
     with pytest.raises(
         NotFiniteError, match=r"loss became nan at step 8; .*'recurrent'; try a smaller --learning-rate"
     ):
-        training_step(model, build_optimiser(model, 0.1, 0.0), batches(0), plan(), Position(step=7), 0.1)
+        training_step(model, CARRY, build_optimiser(model, 0.1, 0.0), batches(0), plan(), Position(step=7), 0.1)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor.nan_to_num(7.0), before[name].nan_to_num(7.0)), "no step was taken"
 
@@ -170,12 +177,12 @@ def test_a_gradient_that_is_not_finite_stops_before_the_step() -> None:
     with pytest.raises(
         NotFiniteError, match=r"gradient norm became .* at step 1; every activation is finite.*output\.bias"
     ):
-        training_step(model, build_optimiser(model, 0.1, 0.0), batches(0), plan(), Position(), 0.1)
+        training_step(model, CARRY, build_optimiser(model, 0.1, 0.0), batches(0), plan(), Position(), 0.1)
     assert torch.equal(model.output.weight, before)
 
 
 def test_position_survives_json() -> None:
-    position = Position(step=3, tokens=5, seconds=1.5, nats=2.5, counted=4)
+    position = Position(step=3, count=5, seconds=1.5, total=2.5, counted=4)
     assert Position.from_record(position.record(), None) == position
     assert position.record()["best"] is None
 
@@ -195,7 +202,7 @@ def test_the_learning_rate_rises_then_falls(decay: str) -> None:
 def test_an_improvement_gives_new_patience_and_an_equal_value_does_not() -> None:
     values = [3.0, 3.1, 2.0, 2.1, 1.0, 1.0, 1.2, 0.5]
     recorder, model, p = Recorder(list(values)), tiny(), Position()
-    outcome = train(model, build_optimiser(model, 0.0, 0.0), batches, plan(40, patience=2), p, recorder)
+    outcome = train(model, CARRY, build_optimiser(model, 0.0, 0.0), batches, plan(40, patience=2), p, recorder)
     assert outcome == "stopped early"
     assert recorder.kept == [2, 6, 10]
     assert p.step == 14
@@ -204,17 +211,17 @@ def test_an_improvement_gives_new_patience_and_an_equal_value_does_not() -> None
 def test_the_last_step_is_logged_and_validated_and_rates_are_those_of_the_schedule() -> None:
     recorder, model = Recorder(), tiny()
     wanted = plan(11, eval_every=4, log_every=3)
-    train(model, build_optimiser(model, 0.01, 0.0), batches, wanted, p := Position(), recorder)
-    assert [line["step"] for line in recorder.lines] == [3, 4, 6, 8, 9, 11]
-    assert [line["step"] for line in recorder.lines if "validation_nats_per_token" in line] == [4, 8, 11]
-    assert all(line["learning_rate"] == wanted.schedule(line["step"] - 1) for line in recorder.lines)
+    train(model, CARRY, build_optimiser(model, 0.01, 0.0), batches, wanted, p := Position(), recorder)
+    assert [step for step, _ in recorder.lines] == [3, 4, 6, 8, 9, 11]
+    assert [step for step, logged in recorder.lines if logged.validation] == [4, 8, 11]
+    assert all(logged.learning_rate == wanted.schedule(step - 1) for step, logged in recorder.lines)
     assert p.lines == 6
 
 
 def test_every_step_starts_from_no_gradient() -> None:
     model = tiny()
     optimiser = build_optimiser(model, 0.01, 0.0)
-    training_step(model, optimiser, batches(0), plan(), Position(), 0.01)
+    training_step(model, CARRY, optimiser, batches(0), plan(), Position(), 0.01)
     assert all(p.grad is None for p in model.parameters())
 
 
@@ -224,4 +231,4 @@ def test_a_bad_output_layer_is_named(tied: bool) -> None:
     with torch.no_grad():
         model.output.bias[0] = torch.nan
     with pytest.raises(NotFiniteError, match=r"activation is not finite is 'output'"):
-        training_step(model, build_optimiser(model, 0.1, 0.0), batches(0), plan(), Position(), 0.1)
+        training_step(model, CARRY, build_optimiser(model, 0.1, 0.0), batches(0), plan(), Position(), 0.1)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import re
+from collections.abc import Collection, Iterable
 from typing import Any, NoReturn
 
 from seqlab.core.errors import UsageError, nearest
-from seqlab.core.settings import PRESETS, LMSettings, dashed, flags_of
+from seqlab.core.settings.fields import Field, dashed, declared_type, flag_of, flags_of
+from seqlab.core.settings.lm import PRESETS
 
 READERS: dict[str, Any] = {"int": int, "float": float, "str": str}
 
@@ -48,33 +51,38 @@ def add_common(parser: argparse.ArgumentParser, *, threads: bool = True) -> None
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
+def add_settings(parser: argparse.ArgumentParser, settings_type: Any, *, without: Collection[str] = ()) -> None:
     """Every setting as a flag. Nothing is filled in here, so that what a person said can be told apart."""
-    groups: dict[str, Any] = {}
-    for name, (group, f) in flags_of(LMSettings).items():
-        if name == "text":
-            continue
-        if group not in groups:
-            groups[group] = parser.add_argument_group(group)
-        declared = str(f.type).partition(" ")[0]
-        shown = f.metadata["help"] + (f" (default: {f.default})" if f.default is not None else "")
+    for group in dataclasses.fields(settings_type):
+        fields = dataclasses.fields(getattr(settings_type(), group.name))
+        add_fields(parser.add_argument_group(group.name), [f for f in fields if flag_of(f) not in without])
+
+
+def add_fields(parser: Any, fields: Iterable[Field]) -> None:
+    """A flag for each field: help, type and default come from the field."""
+    for f in fields:
+        name, declared = flag_of(f), declared_type(f)
+        shown = f.metadata["help"] + (f" (default: {f.default})" if f.default not in (None, "") else "")
         options: dict[str, Any] = {"help": shown.replace("%", "%%"), "default": argparse.SUPPRESS, "dest": name}
         if declared == "bool":
             options["action"] = argparse.BooleanOptionalAction
         else:
             options |= {"type": READERS[declared], "metavar": _metavar(name, declared)}
-        groups[group].add_argument(f"--{dashed(name)}", **options)
+        parser.add_argument(f"--{dashed(name)}", **options)
 
 
 def _metavar(name: str, declared: str) -> str:
     return {"int": "N", "float": "X"}.get(declared, name.upper())
 
 
-def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+def given_settings(arguments: argparse.Namespace, settings_type: Any) -> dict[str, Any]:
     """The settings that a person named, by flag name."""
-    return {
-        name: getattr(arguments, name) for name in flags_of(LMSettings) if getattr(arguments, name, None) is not None
-    }
+    return given(arguments, [f for _, f in flags_of(settings_type).values()])
+
+
+def given(arguments: argparse.Namespace, fields: Iterable[Field]) -> dict[str, Any]:
+    said = vars(arguments)
+    return {flag_of(f): said[flag_of(f)] for f in fields if said.get(flag_of(f)) is not None}
 
 
 def preset_table() -> str:

@@ -39,7 +39,7 @@ def add_commands(commands: Any) -> None:
 
 
 def list_data(arguments: argparse.Namespace) -> int:
-    from seqlab.workflows.corpora import described_data
+    from seqlab.workflows.library import described_data
 
     data = described_data()
     if arguments.json:
@@ -81,7 +81,7 @@ def show_data(arguments: argparse.Namespace) -> int:
 
 
 def _fetched(name: str) -> Any:
-    from seqlab.workflows.corpora import fetch_data
+    from seqlab.workflows.library import fetch_data
 
     return fetch_data(name, TerminalReporter())
 

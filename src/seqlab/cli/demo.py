@@ -9,6 +9,9 @@ from typing import Any
 
 from seqlab.cli.arguments import add_common
 from seqlab.cli.terminal import TerminalReporter, emit_json, table
+from seqlab.core.settings.fields import check_threads
+from seqlab.core.settings.training import TrainingSettings
+from seqlab.core.units import parse_budget
 
 DESCRIPTION = """Train a character model on Shakespeare for about a minute and measure it beside simple baselines.
 
@@ -19,13 +22,16 @@ example:
 
 def add_commands(commands: Any) -> None:
     parser = commands.add_parser("demo", help="a minute of Shakespeare, measured", description=DESCRIPTION)
-    parser.add_argument("--budget", default="60s", help="how long to train (default: 60s)")
+    default = TrainingSettings().budget
+    parser.add_argument("--budget", default=default, help=f"how long to train (default: {default})")
     parser.add_argument("--out", metavar="FOLDER", help="run folder (default: runs/demo-1, -2, …)")
     add_common(parser)
     parser.set_defaults(run=demo, parser=parser)
 
 
 def demo(arguments: argparse.Namespace) -> int:
+    parse_budget(arguments.budget)  # wrong use is answered before torch is loaded
+    check_threads(arguments.threads)
     from seqlab.workflows.demo import run_demo
 
     result = run_demo(

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import codecs
+import dataclasses
 import sys
 from typing import Any
 
-from seqlab.cli.arguments import Parser, add_common, add_settings, given_settings, preset_table
-from seqlab.cli.compare import add_compare
-from seqlab.cli.perplexity import add_perplexity
+from seqlab.cli.arguments import Parser, add_common, add_fields, add_settings, given, given_settings, preset_table
+from seqlab.cli.duel import add_compare
+from seqlab.cli.sheet import add_perplexity
 from seqlab.cli.terminal import TerminalReporter, emit_json, table
+from seqlab.core.settings.generation import GenerationSettings
+from seqlab.core.settings.lm import LMSettings
 from seqlab.core.units import human_seconds
 
+GENERATION = dataclasses.fields(GenerationSettings)
 TRAIN = """Train a language model on a text and measure it.
 
 examples:
@@ -57,26 +61,20 @@ def _add_train(actions: Any) -> None:
     run.add_argument("--resume", action="store_true", help="go on with the run in --out, exactly")
     run.add_argument("--from", dest="from_run", metavar="RUN", help="start from a run's weights and tokenizer")
     run.add_argument("--config", metavar="FILE", help="take the settings of a settings.toml")
-    add_settings(parser)
+    add_settings(parser, LMSettings, without=("text",))
     add_common(parser)
     parser.set_defaults(run=train, parser=parser)
 
 
 def train(arguments: argparse.Namespace) -> int:
-    from seqlab.workflows.lm import train_lm
+    from seqlab.workflows.lm.request import check_train
 
-    flags = given_settings(arguments)
-    flags.pop("text", None)
-    run = train_lm(
-        arguments.text,
-        out=arguments.out,
-        resume=arguments.resume,
-        from_run=arguments.from_run,
-        config=arguments.config,
-        threads=arguments.threads,
-        reporter=TerminalReporter(),
-        **flags,
-    )
+    said = given_settings(arguments, LMSettings)
+    how = {key: getattr(arguments, key) for key in ("out", "resume", "from_run", "config", "threads")}
+    check_train(said, **how)  # wrong use is answered before torch is loaded
+    from seqlab.workflows.lm.train import train_lm
+
+    run = train_lm(**said, **how, reporter=TerminalReporter())
     final = run.final
     if arguments.json:
         emit_json(train_json(run, final))
@@ -126,26 +124,25 @@ def _add_generate(actions: Any) -> None:
     parser = actions.add_parser("generate", help="write text with a trained model", description=GENERATE)
     parser.add_argument("folder", metavar="RUN", help="run folder")
     parser.add_argument("--prompt", default="", help="text to continue (default: begin a new text)")
-    parser.add_argument("--tokens", type=int, default=200, metavar="N", help="tokens to write (default: 200)")
-    parser.add_argument("--temperature", type=float, default=1.0, metavar="X", help="0: greedy (default: 1.0)")
-    parser.add_argument("--top-k", type=int, metavar="N", help="choose among the N likeliest tokens")
-    parser.add_argument("--top-p", type=float, metavar="X", help="choose among the likeliest tokens of mass X")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the choices (default: 0)")
+    add_fields(parser, GENERATION)
     add_common(parser)
     parser.set_defaults(run=generate, parser=parser)
 
 
 def generate(arguments: argparse.Namespace) -> int:
-    from seqlab.workflows.generate import open_for_generation
+    from seqlab.workflows.lm.request import check_generate
 
-    run = open_for_generation(arguments.folder, arguments.prompt, arguments.threads, TerminalReporter())
-    how = {key: getattr(arguments, key) for key in ("tokens", "temperature", "top_k", "top_p", "seed")}
+    how = given(arguments, GENERATION)
+    check_generate(arguments.folder, how, arguments.threads)
+    from seqlab.workflows.lm.generate import stream_text
+
+    prompt = arguments.prompt
+    stream = stream_text(arguments.folder, prompt, threads=arguments.threads, reporter=TerminalReporter(), **how)
     if arguments.json:
-        emit_json({"text": run.generate(arguments.prompt, **how)})
+        emit_json({"text": b"".join(stream).decode("utf-8", "replace")})
         return 0
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    stream = run.stream(arguments.prompt, **how)  # refuses wrong values before anything is written
-    sys.stdout.write(arguments.prompt)
+    sys.stdout.write(prompt)
     for part in stream:
         sys.stdout.write(decoder.decode(part))
         sys.stdout.flush()

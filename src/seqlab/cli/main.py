@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 import seqlab
-from seqlab.cli import data, demo, lm
+from seqlab.cli import data, demo, lm, runs
 from seqlab.cli.arguments import Parser
 from seqlab.core.errors import SeqlabError, UsageError
 
@@ -21,6 +21,7 @@ examples:
   seqlab lm train my.txt                         a good small model with no option at all
   seqlab lm generate runs/my-lstm-1 --prompt "To be"
   seqlab lm perplexity runs/my-lstm-1 --on other.txt
+  seqlab runs list                               what was trained, and what it reached
   seqlab data list                               texts that come with packages
 """
 
@@ -29,7 +30,7 @@ def build_parser() -> Parser:
     parser = Parser(prog="seqlab", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"seqlab {seqlab.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
-    for command in (demo, data, lm):
+    for command in (demo, data, lm, runs):
         command.add_commands(commands)
     parser.set_defaults(run=None, parser=parser)
     return parser
@@ -83,8 +84,9 @@ def _prepare_process() -> None:
 
 @contextlib.contextmanager
 def _terminate_as_interrupt() -> Iterator[None]:
-    """SIGTERM ends a command as Ctrl-C does: cleanly, with temporary files removed."""
-    if threading.current_thread() is not threading.main_thread():
+    """SIGTERM ends a command as Ctrl-C does: cleanly, with temporary files removed. If it is ignored, it stays so."""
+    ignored = signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    if ignored or threading.current_thread() is not threading.main_thread():
         yield
         return
     former = signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from seqlab.core.reporting import Reporter
-from seqlab.core.units import human_count, human_seconds
+from seqlab.core.units import human_seconds
 
 BAR_EVERY = 0.25  # seconds between two movements of the bar: drawing it takes time from the training
 PLAIN_EVERY = 10.0  # seconds between lines when standard error is not a terminal
@@ -23,7 +23,7 @@ class TerminalReporter(Reporter):
 
         self._console = Console(stderr=True, highlight=False, markup=False)
         self._bar: Any = None
-        self._figures: dict[str, Any] = {}
+        self._figures: dict[str, str] = {}
 
     def note(self, line: str) -> None:
         self._console.print(line, soft_wrap=not self._console.is_terminal)
@@ -36,7 +36,7 @@ class TerminalReporter(Reporter):
         self._begun = self._shown = time.monotonic()
         self._first: float | None = None
 
-    def advance(self, done: float, figures: dict[str, Any] | None = None) -> None:
+    def advance(self, done: float, figures: dict[str, str] | None = None) -> None:
         self._figures |= figures or {}
         if self._first is None:
             self._first = done
@@ -76,32 +76,17 @@ class TerminalReporter(Reporter):
     def _words(self) -> str:
         """As many figures as fit beside the bar, the first ones first."""
         room = self._console.width - len(self._task) - (46 if self._console.width >= 110 else 30)
-        words = training_words(self._figures)
+        words = list(self._figures.values())
         while words and len("  ".join(words)) > room:
             words.pop()
         return "  ".join(words)
 
     def _plain_line(self, done: float, now: float) -> str:
-        words = [self._task, *([f"{done / self._total:.0%}"] if self._total else []), *training_words(self._figures)]
+        words = [self._task, *([f"{done / self._total:.0%}"] if self._total else []), *self._figures.values()]
         if self._total and self._first is not None and done > self._first:
             left = (now - self._begun) * (self._total - done) / (done - self._first)
             words.append(f"{human_seconds(left)} left")
         return "  ".join(words)
-
-
-def training_words(figures: dict[str, Any]) -> list[str]:
-    """Loss, bits per character and speed, as far as they are known."""
-    words = []
-    if "train_nats_per_token" in figures:
-        words.append(f"loss {figures['train_nats_per_token']:.3f}")
-    if "characters_per_token" in figures and "train_nats_per_token" in figures:
-        bits = figures["train_nats_per_token"] / figures["characters_per_token"] / math.log(2)
-        words.append(f"{bits:.3f} bits/char")
-    if "tokens_per_second" in figures:
-        words.append(f"{human_count(figures['tokens_per_second'])} tok/s")
-    if "validation_nats_per_token" in figures:
-        words.append(f"validation {figures['validation_nats_per_token']:.3f}")
-    return words
 
 
 def emit_json(value: dict[str, Any]) -> None:

@@ -25,6 +25,14 @@ MODELS: dict[str, str] = {
 FITTED_MODELS: dict[str, str] = {"ngram": "seqlab.models.ngram:NGramLM"}
 ALL_MODELS: Mapping[str, str] = ChainMap(MODELS, FITTED_MODELS)
 
+# Variants that layers are made in.
+POSITIONS = ("rotary", "sinusoidal", "learned")
+ATTENTIONS = ("softmax", "separable", "random_features")
+SCORES = ("dot", "scaled", "additive")
+
+# Tasks: what is trained, saved, resumed and reported in one and the same way (`runs`).
+TASKS: dict[str, str] = {"lm": "seqlab.workflows.lm.task:LanguageModelling"}
+
 # Layers: ``y, state = layer(x, state, lengths)`` for the recurrent ones; see each one's docstring.
 LAYERS: dict[str, str] = {
     "rnn": "seqlab.layers:RNN",

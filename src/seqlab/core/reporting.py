@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 ByteProgress = Callable[[int, int | None], None]
 """Called with the bytes fetched or read so far and the total, where that is known."""
@@ -31,8 +30,22 @@ class Reporter:
     def start(self, task: str, total: float | None) -> None:
         """A task begins."""
 
-    def advance(self, done: float, figures: dict[str, Any] | None = None) -> None:
-        """The task has reached `done`; `figures` are worth showing beside the bar."""
+    def advance(self, done: float, figures: dict[str, str] | None = None) -> None:
+        """The task has reached `done`; `figures` (name -> words) are worth showing beside the bar."""
 
     def finish(self) -> None:
         """The task has ended."""
+
+    @contextlib.contextmanager
+    def downloading(self) -> Iterator[ByteProgress]:
+        """A callback for downloads; the task starts with the first bytes and ends with the block."""
+        with contextlib.ExitStack() as tasks:
+
+            def progress(done: int, total: int | None) -> None:
+                if done and not started:
+                    started.append(True)
+                    tasks.enter_context(self.task("downloading", total))
+                self.advance(done)
+
+            started: list[bool] = []
+            yield progress

@@ -4,7 +4,9 @@ One seed per run; each purpose draws from a generator of its own. Dropout alone 
 generator, because torch's layers do; it is seeded here and saved in every checkpoint.
 """
 
+import contextlib
 import hashlib
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -22,6 +24,14 @@ def torch_generator(seed: int, *purpose: str | int) -> torch.Generator:
 
 def numpy_generator(seed: int, *purpose: str | int) -> np.random.Generator:
     return np.random.default_rng(derived_seed(seed, *purpose))
+
+
+@contextlib.contextmanager
+def initialising(seed: int) -> Iterator[None]:
+    """Inside, torch's default generator draws the first weights of this seed; afterwards it is as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derived_seed(seed, "initialisation"))
+        yield
 
 
 def seed_dropout(seed: int) -> None:

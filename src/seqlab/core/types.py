@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,17 +25,48 @@ class LanguageModel(Protocol):
     def __call__(self, ids: Tensor, state: State = None) -> tuple[Tensor, State]: ...
 
 
+class Batch(Protocol):
+    """What one step learns from. `count` units are in it (tokens, labels …): losses are divided by that."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def fresh(self) -> bool:
+        """It continues nothing, so that carried state starts anew."""
+
+    def cut(self, pieces: int) -> Sequence[Batch]:
+        """At most so many batches whose gradients add up to that of the whole, in the order of a split state."""
+
+
+class Batches(Protocol):
+    """Batch k is a function of k alone; with several processes, each has its own part of it."""
+
+    @property
+    def count_per_step(self) -> int: ...
+
+    @property
+    def steps_per_epoch(self) -> int: ...
+
+    def __call__(self, step: int, rank: int = 0, world: int = 1) -> Batch: ...
+
+
 @dataclass(frozen=True)
-class Batch:
-    """One training batch. `fresh` says that it continues nothing, so that carried state starts anew."""
+class TokenBatch:
+    """Rows of tokens, each to be predicted from those before it."""
 
     inputs: Tensor  # (B, T) ids
     targets: Tensor  # (B, T) ids, the inputs shifted by one
     fresh: bool
 
     @property
-    def tokens(self) -> int:
+    def count(self) -> int:
         return self.targets.numel()
+
+    def cut(self, pieces: int) -> Sequence[TokenBatch]:
+        pieces = min(pieces, len(self.inputs))
+        parts = zip(self.inputs.chunk(pieces), self.targets.chunk(pieces), strict=True)
+        return [TokenBatch(inputs, targets, self.fresh) for inputs, targets in parts]
 
 
 @dataclass(frozen=True)
@@ -45,13 +77,24 @@ class PairCounts:
     rows: Tensor  # (P) the place of each pair's first id among the contexts, ascending
     columns: Tensor  # (P) its second id
     counts: Tensor  # (P)
-    tokens: int  # their sum
+    count: int  # their sum
 
     fresh = True
 
+    def cut(self, pieces: int) -> Sequence[PairCounts]:
+        """It stays whole: its gradient is formed block by block, so that nothing would be saved."""
+        return [self]
+
+
+class Scorer(Protocol):
+    """Anything that can score text: a run, a model with its tokenizer, a stranger, a reader of normalised text."""
+
     @property
-    def inputs(self) -> Tensor:
-        return self.contexts[None]
+    def policy(self) -> object:
+        """What a prediction may look back on; ``str`` of it says so to a person."""
+
+    def score(self, text: str, *, progress: Callable[[float], None] | None = None) -> Surprisals:
+        """−ln p of every token."""
 
 
 @dataclass(frozen=True)

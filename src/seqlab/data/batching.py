@@ -1,6 +1,7 @@
 """Batches by number: batch k of a run is a function of the ids, the seed and k alone.
 
-So a run that resumes needs to remember nothing but its step.
+So a run that resumes needs to remember nothing but its step. With several processes (`world`), process `rank`
+gets its own share of the batch; the shares together are the batch that one process would get.
 """
 
 from __future__ import annotations
@@ -12,14 +13,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seqlab.core.errors import DataError
+from seqlab.core.errors import DataError, UsageError
 from seqlab.core.seeding import numpy_generator
-from seqlab.core.types import Batch, PairCounts
+from seqlab.core.types import PairCounts, TokenBatch
 
 BEGIN_EVERY = 8  # one window in so many starts with the begin id, so that the model learns how texts begin
 
 
-class Batches:
+def own_share(rows: int, rank: int, world: int) -> slice:
+    """The rows of one process: neighbours, as many for each."""
+    if not 0 <= rank < world or rows % world:
+        raise UsageError(f"a batch of {rows} cannot be shared by {world} processes; choose a multiple of {world}")
+    return slice(rank * (rows // world), (rank + 1) * (rows // world))
+
+
+class _RowBatches:
     """What both orders share: `batch` rows of `context` targets, each with the inputs that stand before them."""
 
     def __init__(self, ids: NDArray[Any], begin_id: int, batch: int, context: int, seed: int) -> None:
@@ -33,19 +41,19 @@ class Batches:
         self._ids, self._begin_id, self._seed = ids, begin_id, seed
 
     @property
-    def tokens_per_step(self) -> int:
+    def count_per_step(self) -> int:
         return self.batch * self.context
 
-    def _at(self, first_targets: NDArray[np.int64], begins: NDArray[np.bool_], fresh: bool) -> Batch:
+    def _at(self, first_targets: NDArray[np.int64], begins: NDArray[np.bool_], fresh: bool) -> TokenBatch:
         """The rows whose first targets stand at these positions; where a row begins, the begin id is read first."""
         positions = first_targets[:, None] + np.arange(-1, self.context)
         block = torch.from_numpy(self._ids[positions % len(self._ids)].astype(np.int64))
         inputs = block[:, :-1].contiguous()
         inputs[torch.from_numpy(begins), 0] = self._begin_id
-        return Batch(inputs, block[:, 1:].contiguous(), fresh)
+        return TokenBatch(inputs, block[:, 1:].contiguous(), fresh)
 
 
-class StreamBatches(Batches):
+class StreamBatches(_RowBatches):
     """B parallel streams read from left to right, for recurrent state carried from batch to batch.
 
     Stream b of epoch e starts at r_e + b·L with L = ⌊n/B⌋; r_0 = 0 and later r_e are random, and the text
@@ -61,10 +69,11 @@ class StreamBatches(Batches):
     def steps_per_epoch(self) -> int:
         return len(self._ids) // self.batch // self.context
 
-    def __call__(self, step: int) -> Batch:
+    def __call__(self, step: int, rank: int = 0, world: int = 1) -> TokenBatch:
         epoch, k = divmod(step, self.steps_per_epoch)
-        first_targets = self._starts(epoch) + k * self.context
-        return self._at(first_targets, np.full(self.batch, k == 0), fresh=k == 0)
+        own = own_share(self.batch, rank, world)
+        first_targets = self._starts(epoch)[own] + k * self.context
+        return self._at(first_targets, np.full(len(first_targets), k == 0), fresh=k == 0)
 
     def _epoch_starts(self, epoch: int) -> NDArray[np.int64]:
         n = len(self._ids)
@@ -72,7 +81,7 @@ class StreamBatches(Batches):
         return first + np.arange(self.batch) * (n // self.batch)
 
 
-class WindowBatches(Batches):
+class WindowBatches(_RowBatches):
     """Windows of the text in random order, at most once an epoch (a last batch that is not full is left out).
 
     Every batch is `fresh`. The begin id stands before the first target of the text, and of one window in eight.
@@ -92,11 +101,12 @@ class WindowBatches(Batches):
         spare = len(self._ids) - self._windows * self.context
         return int(generator.integers(spare + 1)), generator.permutation(self._windows)
 
-    def __call__(self, step: int) -> Batch:
+    def __call__(self, step: int, rank: int = 0, world: int = 1) -> TokenBatch:
         epoch, k = divmod(step, self.steps_per_epoch)
         offset, order = self._order(epoch)
-        first_targets = offset + order[k * self.batch : (k + 1) * self.batch] * self.context
-        every_eighth = np.arange(self.batch) % BEGIN_EVERY == 0
+        own = own_share(self.batch, rank, world)
+        first_targets = offset + order[k * self.batch : (k + 1) * self.batch][own] * self.context
+        every_eighth = np.arange(self.batch)[own] % BEGIN_EVERY == 0
         return self._at(first_targets, every_eighth | (first_targets == 0), fresh=True)
 
 
@@ -115,22 +125,23 @@ class PairBatches:
         self._vocab_size, self._seed = vocab_size, seed
         self.context = 1
         self.batch = len(ids) if size is None else min(size, len(ids))
-        self._all = count_pairs(self._pairs, vocab_size) if size is None else None
+        self._whole = size is None
+        self._counted = lru_cache(maxsize=1)(lambda own: count_pairs(self._pairs[own[0] : own[1]], vocab_size))
         self._order = lru_cache(maxsize=1)(self._shuffled)
 
     @property
-    def tokens_per_step(self) -> int:
+    def count_per_step(self) -> int:
         return self.batch
 
     @property
     def steps_per_epoch(self) -> int:
         return len(self._pairs) // self.batch
 
-    def __call__(self, step: int) -> PairCounts:
-        if self._all is not None:
-            return self._all
+    def __call__(self, step: int, rank: int = 0, world: int = 1) -> PairCounts:
+        if self._whole:
+            return self._counted((rank * self.batch // world, (rank + 1) * self.batch // world))
         epoch, k = divmod(step, self.steps_per_epoch)
-        drawn = self._order(epoch)[k * self.batch : (k + 1) * self.batch]
+        drawn = self._order(epoch)[k * self.batch : (k + 1) * self.batch][own_share(self.batch, rank, world)]
         return count_pairs(self._pairs[drawn], self._vocab_size)
 
     def _shuffled(self, epoch: int) -> NDArray[np.int64]:
@@ -146,5 +157,5 @@ def count_pairs(pairs: NDArray[np.int64], vocab_size: int) -> PairCounts:
         rows=torch.from_numpy(rows),
         columns=torch.from_numpy(keys % vocab_size),
         counts=torch.from_numpy(counts),
-        tokens=len(pairs),
+        count=len(pairs),
     )

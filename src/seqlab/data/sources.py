@@ -44,8 +44,8 @@ def open_text(
     source: str, encoding: str = "utf-8", *, progress: Callable[[int, int | None], None] | None = None
 ) -> Text:
     """The text that `source` names: '-', a file, a folder, or (if there is no such file) a corpus."""
-    _check_encoding(encoding)
-    path = checked_path(source)
+    check_encoding(encoding)
+    path = check_source(source)
     if source == "-":
         if sys.stdin is None:
             raise UsageError("there is no standard input to read; name a file instead of '-'")
@@ -54,11 +54,17 @@ def open_text(
         return _spool(_open_all(_text_files(path)), encoding, path.name or str(path))
     if path.exists():
         return _open_file(path, encoding)
-    if source in CORPORA:
-        corpus = load_corpus(source, progress=progress)
-        return Text(corpus.path, source, corpus.bytes, corpus.sha256, corpus.licence)
-    hint = nearest(source, CORPORA) if os.sep not in source and "." not in source else ""
-    raise DataError(f"there is no file, folder or corpus '{source}'{hint or '; check the path'}")
+    corpus = load_corpus(source, progress=progress)
+    return Text(corpus.path, source, corpus.bytes, corpus.sha256, corpus.licence)
+
+
+def check_source(source: str) -> Path:
+    """Refuse what names no text at all: neither '-', nor a file, a folder or a corpus."""
+    path = checked_path(source)
+    if source != "-" and not path.exists() and source not in CORPORA:
+        hint = nearest(source, CORPORA) if os.sep not in source and "." not in source else ""
+        raise DataError(f"there is no file, folder or corpus '{source}'{hint or '; check the path'}")
+    return path
 
 
 def read_text(source: str, encoding: str = "utf-8") -> tuple[Text, str]:
@@ -80,7 +86,7 @@ def checked_path(source: str) -> Path:
     return Path(source)
 
 
-def _check_encoding(encoding: str) -> None:
+def check_encoding(encoding: str) -> None:
     try:
         "a".encode(encoding)  # unlike a bare look-up, this refuses what is no encoding of text
     except LookupError:

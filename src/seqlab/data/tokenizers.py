@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from seqlab.core.errors import DamageError, DataError, SeqlabError, UsageError
 from seqlab.core.files import canonical_json, sha256_of, write_bytes
 from seqlab.core.registry import TOKENIZERS, look_up
-from seqlab.core.settings import default_vocab_size
+from seqlab.core.settings.lm import LEAST_VOCABULARY, default_vocab_size
 from seqlab.core.types import Encoding
 from seqlab.data.pieces import cut_text
 
@@ -104,19 +104,31 @@ class Tokenizer(ABC):
     def sha256(self) -> str:
         return sha256_of(canonical_json({"kind": self.kind, "content": self.content()}))
 
-    def save(self, path: Path) -> None:
+    def to_bytes(self) -> bytes:
+        """What a tokenizer.json holds."""
         record = {"format": FORMAT, "kind": self.kind, "sha256": self.sha256, "content": self.content()}
-        write_bytes(path, json.dumps(record, ensure_ascii=False, indent=1).encode())
+        return json.dumps(record, ensure_ascii=False, indent=1).encode()
+
+    def save(self, path: Path) -> None:
+        write_bytes(path, self.to_bytes())
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
     """The tokenizer saved in `path`; damage is detected and named."""
     try:
-        record = json.loads(path.read_bytes())
+        return read_tokenizer(path.read_bytes(), str(path))
+    except OSError as error:
+        raise DamageError(f"{path} cannot be read ({error.strerror}); restore it from a copy") from None
+
+
+def read_tokenizer(written: bytes, path: str) -> Tokenizer:
+    """The tokenizer that a file's content describes; `path` names it in errors."""
+    try:
+        record = json.loads(written)
         version = record["format"]
         body = {"kind": record["kind"], "content": record["content"]}
         intact = sha256_of(canonical_json(body)) == record["sha256"]
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise DamageError(f"{path} is damaged and was not loaded ({error}); restore it from a copy") from None
     if version != FORMAT:
         raise SeqlabError(f"{path} has format {version}, this seqlab reads {FORMAT}; use the version that wrote it")
@@ -210,7 +222,7 @@ class WordTokenizer(Tokenizer):
 
     kind = "word"
     unknown_id = UNKNOWN
-    least_vocab_size = 2  # the unknown class, and a word that can be written
+    least_vocab_size = LEAST_VOCABULARY["word"]
     _gap_and_word = re.compile(r"(\s*)(\S*)")
 
     most_rare_words = 50_000  # kept to learn spelling from
@@ -299,7 +311,7 @@ class BPETokenizer(Tokenizer):
 
     kind = "bpe"
     one_spelling = False
-    least_vocab_size = 257  # every byte, and one merge
+    least_vocab_size = LEAST_VOCABULARY["bpe"]
     most_remembered = 1_000_000  # words
     _space_and_word = re.compile(r"\s*\S+|\s+")
     longest_token = 16  # bytes; a text that repeats itself would else become a handful of enormous tokens

@@ -21,7 +21,7 @@ from seqlab.core.units import SPELLING_NATS_PER_BYTE
 from seqlab.data.pieces import cut_text
 from seqlab.data.tokenizers import CharacterTokenizer
 from seqlab.evaluation.spelling import spelling_of
-from seqlab.evaluation.surprisal import Scorer, charge
+from seqlab.evaluation.surprisal import ModelScorer, charge
 from seqlab.models.ngram import NGramLM
 
 MAX_TRAINING_BYTES = 20_000_000
@@ -61,14 +61,14 @@ def baselines(train_text: str, held_out: str, *, orders: Sequence[int] = ORDERS)
     for order in orders:
         model = NGramLM.fit(ids, tokenizer.vocab_size, order)
         name = "unigram" if order == 1 else f"{order}-gram"
-        found.append(_baseline(name, Scorer(model, tokenizer).score(held_out).total, held_out, note))
+        found.append(_baseline(name, ModelScorer(model, tokenizer).score(held_out).total, held_out, note))
     return [*found, _baseline("xz", compressor_nats("xz", train_text, held_out), held_out, note)]
 
 
-def character_ngram(train_text: str, order: int) -> Scorer:
+def character_ngram(train_text: str, order: int) -> ModelScorer:
     """A character n-gram fitted to a text, ready to score others."""
     tokenizer, ids = _characters(train_text)
-    return Scorer(NGramLM.fit(ids, tokenizer.vocab_size, order), tokenizer)
+    return ModelScorer(NGramLM.fit(ids, tokenizer.vocab_size, order), tokenizer)
 
 
 def uniform(tokenizer: CharacterTokenizer, held_out: str) -> Surprisals:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from seqlab.core.types import Surprisals
+from seqlab.core.types import Scorer, Surprisals
 from seqlab.data.normalise import Normalised, normalise
 from seqlab.evaluation.characters import byte_offsets
 from seqlab.evaluation.restoration import restoration_costs
@@ -20,17 +19,17 @@ class NormalisedScorer:
     lost; spans are those of the original. `restoration` keeps the second share apart.
     """
 
-    def __init__(self, scorer: Any, steps: tuple[str, ...]) -> None:
+    def __init__(self, scorer: Scorer, steps: tuple[str, ...]) -> None:
         self.scorer, self.steps = scorer, steps
         self.policy = scorer.policy
 
     def score(self, text: str, *, progress: Callable[[float], None] | None = None) -> Surprisals:
         normalised = normalise(text, self.steps)
-        table: Surprisals = self.scorer.score(normalised.text, progress=progress)
-        return _laid_on_original(table, normalised)
+        return laid_on_original(self.scorer.score(normalised.text, progress=progress), normalised)
 
 
-def _laid_on_original(table: Surprisals, normalised: Normalised) -> Surprisals:
+def laid_on_original(table: Surprisals, normalised: Normalised) -> Surprisals:
+    """The table of a normalised text as one of the original: its spans, and the cost of restoring them."""
     original_bytes = byte_offsets(normalised.original)
     spread = np.zeros(len(normalised.original) + 1)
     for step in restoration_costs(normalised):

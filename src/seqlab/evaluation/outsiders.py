@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqlab.core.errors import DataError, NotFiniteError, SeqlabError, UsageError
+from seqlab.core.traits import HasTraits, Traits
 from seqlab.core.types import Surprisals
 from seqlab.evaluation.outside_tokenizers import encoder_of
 from seqlab.evaluation.spelling import spelling_of
@@ -54,8 +55,7 @@ class ModuleScorer:
     ) -> None:
         if not isinstance(module, nn.Module):
             raise UsageError(f"{name} is a {type(module).__name__}, not a torch.nn.Module")
-        own = getattr(module, "context", None)
-        context = own if context is None and isinstance(own, int) else context
+        context = _own_window(module) if context is None else context
         if context is not None and context < 1:
             raise UsageError(f"context {context} of {name} is too short; the least is 1")
         self.module, self.tokenizer, self.begin_id, self.name = module, tokenizer, begin_id, name
@@ -118,12 +118,20 @@ class ModuleScorer:
         return int(logits.shape[-1])
 
 
+def _own_window(module: nn.Module) -> int | None:
+    """The window of a seqlab model; of anybody else's, its attribute `context`, by which such a thing often goes."""
+    if isinstance(module, HasTraits):
+        return module.traits.window
+    context = getattr(module, "context", None)
+    return context if isinstance(context, int) else None
+
+
 class _Stateless(nn.Module):
     """Any module in the form that `nats_of_ids` calls: whole windows, no state carried from one to the next."""
 
     def __init__(self, module: nn.Module, context: int | None) -> None:
         super().__init__()
-        self.module, self.context = module, context
+        self.module, self.traits = module, Traits(window=context, stateless=True)
 
     def forward(self, ids: Tensor, state: None = None) -> tuple[Tensor, None]:
         output = self.module(ids)

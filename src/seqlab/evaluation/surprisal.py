@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seqlab.core.traits import traits_of
 from seqlab.core.types import Encoding, Surprisals
 from seqlab.core.units import SPELLING_NATS_PER_BYTE
 from seqlab.evaluation.spelling import follows_gap, spelling_nats, spelling_of
@@ -49,18 +50,17 @@ class ContextPolicy:
 
 
 def policy_for(model: Any) -> ContextPolicy:
-    """A window of the model's own context, half of it warm-up; without one, 1,024 tokens after 256.
+    """A window of the model's own, half of it warm-up; without one, 1,024 tokens after 256.
 
     A model that says how many tokens it looks back on is given exactly those.
     """
-    looks_back = getattr(model, "looks_back", None)
-    if looks_back is not None:
-        return ContextPolicy(segment=1024, warmup=max(1, looks_back), complete=True)
-    context = getattr(model, "context", None)
-    if context is None:
+    traits = traits_of(model)
+    if traits.looks_back is not None:
+        return ContextPolicy(segment=1024, warmup=max(1, traits.looks_back), complete=True)
+    if traits.window is None:
         return ContextPolicy(segment=1024, warmup=256)
-    warmup = max(1, context // 2)
-    return ContextPolicy(segment=max(1, context - warmup), warmup=warmup)
+    warmup = max(1, traits.window // 2)
+    return ContextPolicy(segment=max(1, traits.window - warmup), warmup=warmup)
 
 
 def segment_starts(tokens: int, policy: ContextPolicy, most_tokens: int | None = None) -> NDArray[np.int64]:
@@ -86,7 +86,7 @@ def nats_of_ids(
     progress: Callable[[float], None] | None = None,
 ) -> NDArray[np.float64]:
     """nats of the tokens in the segments (all of them by default), in the order of the text."""
-    if hasattr(model, "nats_of") and starts is None:
+    if traits_of(model).reads_at_once and starts is None:
         return _nats_at_once(model, ids, impossible)
     was_training = model.training
     model.eval()
@@ -126,7 +126,8 @@ def _score_segments(
         if impossible is not None:
             bar[: b - a] = impossible.at[a:b]
     classes = None if impossible is None or not barred.any() else torch.from_numpy(impossible.classes)
-    in_pieces = not hasattr(model, "context")
+    traits = traits_of(model)
+    in_pieces = traits.window is None and not traits.stateless
     fed = _Rows(torch.from_numpy(rows), torch.from_numpy(starts - first), torch.from_numpy(barred), classes)
     nats = _feed(model, fed, in_pieces=in_pieces)
     return [n[s - a : b - a] for n, s, a, b in zip(nats, starts, first, last, strict=True)]
@@ -152,7 +153,7 @@ class _Rows:
 
 
 def _feed(model: Any, rows: _Rows, *, in_pieces: bool) -> NDArray[np.float64]:
-    """nats (B, L), in pieces with state for models without a context of their own; none for a piece of warm-up."""
+    """nats (B, L), in pieces with state for models without a window of their own; none for a piece of warm-up."""
     inputs, targets = rows.ids[:, :-1], rows.ids[:, 1:]
     nats = torch.zeros(inputs.shape, dtype=torch.float64)
     step = FED_TOKENS if in_pieces else max(1, inputs.shape[1])
@@ -177,8 +178,8 @@ def _nats_of_targets(logits: Tensor, targets: Tensor) -> Tensor:
     return -logits.log_softmax(-1).gather(-1, targets[..., None]).squeeze(-1).double()
 
 
-class Scorer:
-    """A model with its tokenizer: anything that can score text."""
+class ModelScorer:
+    """A model with its tokenizer, as a `Scorer`."""
 
     def __init__(self, model: Any, tokenizer: Any, policy: ContextPolicy | None = None) -> None:
         self.model, self.tokenizer = model, tokenizer
@@ -215,6 +216,13 @@ def charge(
     else:
         spelled = spelling_nats(encoding, text, spelling, None if impossible is None else impossible.at)
     return Surprisals(nats + spelled, encoding.start, encoding.end, encoding.unknown, spelled, encoding.lossy)
+
+
+def unavoidable_nats(text: str, tokenizer: Any) -> float:
+    """What the unknown tokens of a text cost, whatever the model: their spelling."""
+    encoding = tokenizer.encode(text)
+    impossible = impossible_in(encoding, text, tokenizer)
+    return charge(np.zeros(len(encoding)), encoding, text, spelling_of(tokenizer), impossible).total
 
 
 def flat_spelling(encoding: Encoding) -> NDArray[np.float64]:

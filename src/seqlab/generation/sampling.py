@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqlab.core.errors import UsageError
+from seqlab.core.settings.fields import check_group
+from seqlab.core.settings.generation import GenerationSettings
 from seqlab.core.state import State
+from seqlab.core.traits import traits_of
 from seqlab.core.types import LanguageModel
 
 READ_AT_ONCE = 256  # tokens
@@ -24,12 +26,7 @@ class Choice:
     top_p: float | None = None
 
     def __post_init__(self) -> None:
-        if not (self.temperature >= 0 and self.temperature < float("inf")):
-            raise UsageError(f"--temperature {self.temperature} must be a number of 0 (greedy) or more")
-        if self.top_k is not None and self.top_k < 1:
-            raise UsageError(f"--top-k {self.top_k} is too small; the least is 1")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise UsageError(f"--top-p {self.top_p} must be greater than 0 and at most 1")
+        check_group(GenerationSettings(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p))
 
     def __call__(self, logits: Tensor, generator: torch.Generator) -> int:
         """The next token for logits (V,)."""
@@ -72,7 +69,7 @@ def generate(
     `cached=False` feeds everything anew for every token: slow, and the same tokens. Where a model's
     positions end (`max_positions`), the last half of them is read anew, on both paths.
     """
-    limit: int | None = getattr(model, "max_positions", None)
+    limit: int | None = traits_of(model).max_positions
     ids, start, state = list(prompt), 0, None
     unread = start  # ids from here on are not yet in the state
     for _ in range(tokens):

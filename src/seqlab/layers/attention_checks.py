@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from seqlab.core.errors import UsageError, nearest
-from seqlab.core.settings import ATTENTIONS
+from seqlab.core.registry import ATTENTIONS
 from seqlab.layers.attention_state import AttentionState, FeatureCache, KeyValueCache
 
 

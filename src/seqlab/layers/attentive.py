@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError, nearest
-from seqlab.core.settings import SCORES
+from seqlab.core.registry import SCORES
 from seqlab.core.state import BatchFirstState
 from seqlab.ops.attention import additive_scores, attention_weights, dot_scores, mix, scaled_scores
 from seqlab.ops.masks import check_lengths, length_mask

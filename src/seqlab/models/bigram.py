@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from seqlab.core.traits import Traits
 from seqlab.core.types import PairCounts
 from seqlab.ops.pairs import ROWS, pair_nats
 
@@ -21,8 +22,7 @@ class BigramLM(nn.Module):
     ids (B, T) -> logits (B, T, V); a bigram remembers nothing, so its state is None.
     """
 
-    looks_back = 1
-    learns_from_pairs = True
+    traits = Traits(looks_back=1, learns_from="pairs", reads_at_once=True)
 
     def __init__(self, vocab_size: int, width: int = 50, vector_width: int = 50, train_vectors: bool = True) -> None:
         super().__init__()

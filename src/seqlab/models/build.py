@@ -2,20 +2,19 @@
 
 import inspect
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
 
 import torch
 
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.registry import ALL_MODELS, MODELS, look_up
-from seqlab.core.seeding import derived_seed
-from seqlab.core.settings import LMSettings, ModelSettings, check_range, fit_lm_settings
+from seqlab.core.seeding import initialising
+from seqlab.core.settings.fields import check_value
+from seqlab.core.settings.lm import LMSettings, LMTrainingSettings, ModelSettings, fill_lm, model_fields
 
-MODEL_SIZES = (
-    *("width", "depth", "heads", "attention", "positions", "score", "tied", "dropout"),
-    *("order", "vectors", "vector_width", "train_vectors"),
-)
-NOT_IN_CONSTRUCTORS = {"vectors": "vector_width"}  # a setting of models that have the other one
+FIELDS = {f.name: f for f in (*fields(ModelSettings), *fields(LMTrainingSettings))}
+MODEL_SIZES = tuple(f.name for f in fields(ModelSettings) if f.metadata["kinds"] is not None)
 
 
 def build_lm(kind: str, vocab_size: int, *, seed: int = 0, **sizes: Any) -> Any:
@@ -24,17 +23,16 @@ def build_lm(kind: str, vocab_size: int, *, seed: int = 0, **sizes: Any) -> Any:
     The weights depend on `seed` alone; no other random stream is touched.
     """
     constructor = look_up(MODELS, kind, "model")
-    refuse_unknown_sizes(kind, sizes)
-    for name, value in sizes.items():
-        check_range(name, value)
-    defaults = _sizes(fit_lm_settings(LMSettings(model=ModelSettings(kind=kind, size="small"))))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derived_seed(seed, "initialisation"))
+    refuse_unknown_sizes(kind, sizes, constructor_sizes(kind))
+    for name in sizes.keys() & FIELDS.keys():
+        check_value(FIELDS[name], sizes[name])
+    defaults = _sizes(fill_lm(LMSettings(model=ModelSettings(kind=kind, size="small"))))
+    with initialising(seed):
         return constructor(vocab_size=vocab_size, **(defaults | sizes))
 
 
 def build_lm_from_settings(settings: LMSettings, vocab_size: int) -> Any:
-    """The model that fitted settings describe."""
+    """The model that filled settings describe."""
     return build_lm(settings.model.kind, vocab_size, seed=settings.training.seed, **_sizes(settings))
 
 
@@ -44,23 +42,24 @@ def outline_lm(settings: LMSettings, vocab_size: int) -> Any:
         return look_up(MODELS, settings.model.kind, "model")(vocab_size=vocab_size, **_sizes(settings))
 
 
-def refuse_unknown_sizes(kind: str, names: Iterable[str]) -> None:
+def refuse_unknown_sizes(kind: str, names: Iterable[str], known: set[str]) -> None:
     """What a person says of a model must be something that the model has."""
-    known = known_sizes(kind)
     for name in names:
         if name not in known:
             raise UsageError(f"model '{kind}' has no setting '{name}'{nearest(name, known)}")
 
 
 def known_sizes(kind: str) -> set[str]:
-    """What can be said of a model of this kind."""
-    known = set(inspect.signature(look_up(ALL_MODELS, kind, "model")).parameters) - {"vocab_size", "levels"}
-    return known | {name for name, other in NOT_IN_CONSTRUCTORS.items() if other in known}
+    """What can be said of a model of this kind; one of somebody's own has what its constructor takes."""
+    return model_fields(kind) or constructor_sizes(kind)
+
+
+def constructor_sizes(kind: str) -> set[str]:
+    return set(inspect.signature(look_up(ALL_MODELS, kind, "model")).parameters) - {"vocab_size", "levels"}
 
 
 def _sizes(settings: LMSettings) -> dict[str, Any]:
-    """What fitted settings say of a model's sizes, as far as its constructor takes them."""
+    """What filled settings say of a model's sizes, as far as its constructor takes them."""
     said = {name: getattr(settings.model, name) for name in MODEL_SIZES} | {"context": settings.training.context}
-    known = known_sizes(settings.model.kind)
-    known -= NOT_IN_CONSTRUCTORS.keys()
-    return {name: value for name, value in said.items() if value is not None and name in known}
+    taken = constructor_sizes(settings.model.kind)
+    return {name: value for name, value in said.items() if value is not None and name in taken}

@@ -27,10 +27,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from seqlab.core.errors import DamageError, DataError, UsageError
+from seqlab.core.errors import DamageError, DataError
+from seqlab.core.settings.lm import ORDER
 from seqlab.core.state import BatchFirstState
+from seqlab.core.traits import Traits
 
-HIGHEST_ORDER = 8
 FIXED_DISCOUNTS = (0.5, 1.0, 1.5)
 MOST_TOKENS = 1 << 28  # of training text: beyond it the counts would not fit into an ordinary memory
 NOT_SEEN = -1
@@ -102,8 +103,7 @@ class NGramLM(nn.Module):
 
     def __init__(self, vocab_size: int, order: int = 5, levels: tuple[Level, ...] = ()) -> None:
         super().__init__()
-        if not 1 <= order <= HIGHEST_ORDER:
-            raise UsageError(f"--order {order} is out of range; n-grams have an order from 1 to {HIGHEST_ORDER}")
+        ORDER.check("order", order)
         self.vocab_size, self.order, self.levels = vocab_size, order, levels
 
     @classmethod
@@ -126,8 +126,8 @@ class NGramLM(nn.Module):
         return sum(len(level.keys) for level in self.levels)
 
     @property
-    def looks_back(self) -> int:
-        return self.order - 1
+    def traits(self) -> Traits:
+        return Traits(looks_back=self.order - 1, learns_from="counts", reads_at_once=True)
 
     # ---- saving
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from seqlab.core.state import State
+from seqlab.core.traits import Traits
 from seqlab.layers import GRU, LSTM, RNN, AttentiveRNN
 from seqlab.layers.recurrent import Recurrent
 
@@ -15,8 +16,6 @@ class RecurrentLM(nn.Module):
 
     ids (B, T) in 0…V (V is the begin id) -> logits (B, T, V). With `tied`, W_o = E without the begin row.
     """
-
-    carries_state: ClassVar[bool] = True
 
     def __init__(
         self, recurrent: nn.Module, vocab_size: int, width: int, *, dropout: float = 0.0, tied: bool = False
@@ -37,6 +36,10 @@ class RecurrentLM(nn.Module):
         nn.init.normal_(self.output.weight, std=width**-0.5)
         if self.tied:
             del self.output.weight  # the embedding serves
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(carries_state=True)
 
     def forward(self, ids: Tensor, state: State = None) -> tuple[Tensor, State]:
         x = self.dropout(self.embedding(ids))
@@ -74,8 +77,6 @@ class AttentiveLM(RecurrentLM):
     Transformer, and texts are scored in windows. h adds up means of its past, so what is read above is LayerNorm(h).
     """
 
-    carries_state: ClassVar[bool] = False
-
     def __init__(
         self,
         vocab_size: int,
@@ -90,6 +91,10 @@ class AttentiveLM(RecurrentLM):
         layers = _NormedStack([AttentiveRNN(width, width, score=score, window=context) for _ in range(depth)], dropout)
         super().__init__(layers, vocab_size, width, dropout=dropout, tied=tied)
         self.context = context
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(window=self.context)
 
 
 class _NormedStack(nn.Module):

@@ -1,13 +1,14 @@
 """Decoder-only Transformer language model, pre-norm, with a sliding window."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError, nearest
-from seqlab.core.settings import POSITIONS
+from seqlab.core.registry import POSITIONS
 from seqlab.core.state import State
+from seqlab.core.traits import Traits
 from seqlab.layers import DecoderBlock, LearnedPosition, MultiHeadAttention, RotaryPosition, SinusoidalPosition
 
 INITIAL_STD = 0.02
@@ -21,8 +22,6 @@ class TransformerLM(nn.Module):
     the text is fed whole, in pieces or from a cache. The linear kinds of attention see the whole past instead.
     Learned positions end at C.
     """
-
-    carries_state: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -39,8 +38,8 @@ class TransformerLM(nn.Module):
     ) -> None:
         super().__init__()
         self.vocab_size, self.context, self.tied = vocab_size, context, tied
-        # Attention is cut into windows of `context`; this is where positions end altogether.
-        self.max_positions = context if positions == "learned" else None
+        # Attention is cut into windows of `context`; with learned positions everything ends there.
+        self.traits = Traits(window=context, max_positions=context if positions == "learned" else None)
         self.embedding = nn.Embedding(vocab_size + 1, width)
         self.position, rotary = _positions(positions, width, heads, context)
         window = context if attention == "softmax" else None

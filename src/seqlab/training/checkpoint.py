@@ -14,36 +14,49 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 from seqlab.core.errors import DamageError, SeqlabError
 from seqlab.core.files import canonical_json, write_bytes
-from seqlab.core.state import Tensors
 
-FORMAT = 1
+FORMAT = 2  # 1: three keys of metadata, in an order that differed from file to file
+Tensors = dict[str, Tensor]
 
 
 def save_tensors(path: Path, tensors: Tensors, record: dict[str, Any]) -> None:
+    """The same tensors and record give the same bytes: metadata has one key, since the order of several is random."""
     body = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     text = canonical_json(record).decode()
-    metadata = {"format": str(FORMAT), "record": text, "sha256": _digest(body, text)}
-    write_bytes(path, save(body, metadata))
+    about = {"format": FORMAT, "record": record, "sha256": _digest(body, text)}
+    write_bytes(path, save(body, {"seqlab": canonical_json(about).decode()}))
 
 
 def load_tensors(path: Path) -> tuple[Tensors, dict[str, Any]]:
     """Tensors and record of a file written by `save_tensors`; raises DamageError and names it otherwise."""
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
+            about = _about(file.metadata() or {})
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise DamageError(f"{path} is damaged or missing and was not loaded ({_one_line(error)})") from None
-    if metadata.get("format") != str(FORMAT):
-        raise SeqlabError(f"{path} has format {metadata.get('format')}, this seqlab reads {FORMAT}")
-    if _digest(tensors, metadata.get("record", "")) != metadata.get("sha256"):
+    if about["format"] not in (1, FORMAT):
+        raise SeqlabError(
+            f"{path} has format {about['format']}, this seqlab reads {FORMAT}; use the version that wrote it"
+        )
+    record: dict[str, Any] = about["record"]
+    if _digest(tensors, canonical_json(record).decode()) != about["sha256"]:
         raise DamageError(f"{path} is damaged (checksum differs) and was not loaded; restore it from a copy")
-    record: dict[str, Any] = json.loads(metadata["record"])
     return tensors, record
+
+
+def _about(metadata: dict[str, str]) -> dict[str, Any]:
+    """Format, record and checksum, as this version writes them or as format 1 did."""
+    if "seqlab" in metadata:
+        about: dict[str, Any] = json.loads(metadata["seqlab"])
+        return {key: about[key] for key in ("format", "record", "sha256")}
+    if metadata.get("format") == "1":
+        return {"format": 1, "record": json.loads(metadata["record"]), "sha256": metadata["sha256"]}
+    return {"format": metadata.get("format")}
 
 
 def _one_line(error: Exception) -> str:

@@ -1,10 +1,10 @@
-"""The one training loop, for every model.
+"""The one training loop, for every task.
 
-    for each step:  loss = Σ nats / tokens → backward → clip ‖g‖ → AdamW at η(step)
+    for each step:  loss = Σ objective / count → backward → clip ‖g‖ → optimiser at η(step)
     now and then:   validate, keep the best weights, save
 
-Everything the loop needs to go on after a crash is in `Position`, the weights, the optimiser's moments
-and torch's default generator (dropout).
+What a batch holds and how the model is called is the objective's business. Everything the loop needs to go on after
+a crash is in `Position`, the weights, the optimiser's moments and torch's default generator (dropout).
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from seqlab.core.errors import NotFiniteError
 from seqlab.core.state import State, detach, join, split
-from seqlab.core.types import Batch, PairCounts
+from seqlab.core.types import Batch
 from seqlab.training.finite import first_gradient_not_finite, first_layer_not_finite
+from seqlab.training.objectives import Loss, Objective, Score
 from seqlab.training.optim import set_learning_rate
 from seqlab.training.schedules import Schedule
 
@@ -39,7 +40,6 @@ class Plan:
     patience: int
     clip: float
     accumulate: int = 1
-    carry: bool = False
 
 
 @dataclass
@@ -47,12 +47,12 @@ class Position:
     """Where the loop stands; saved with every checkpoint."""
 
     step: int = 0
-    tokens: int = 0
+    count: int = 0  # units (tokens, labels …) learnt from so far
     seconds: float = 0.0
     best: float = math.inf
     best_step: int = 0
     misses: int = 0
-    nats: float = 0.0  # training loss since the last log line, as a sum
+    total: float = 0.0  # training loss since the last log line, as a sum
     counted: int = 0  # and its count
     gradient_norm: float = 0.0
     lines: int = 0  # log lines written so far
@@ -69,12 +69,22 @@ class Position:
         return cls(**(record | {"best": best}), carried=carried)
 
 
-class Callbacks(Protocol):
-    """What a workflow does at the loop's moments of rest."""
+@dataclass(frozen=True)
+class Logged:
+    """What is worth a line: the mean training loss since the last one and, now and then, a validation."""
 
-    def validate(self) -> float: ...
+    loss: float
+    learning_rate: float
+    gradient_norm: float
+    validation: Score | None
+
+
+class Callbacks(Protocol):
+    """What a run does at the loop's moments of rest."""
+
+    def validate(self) -> Score: ...
     def keep_best(self, position: Position) -> None: ...
-    def log(self, position: Position, figures: dict[str, float]) -> None: ...
+    def log(self, position: Position, logged: Logged) -> None: ...
     def after_step(self, position: Position) -> None: ...
     def save(self, position: Position) -> None: ...
     def interrupted(self) -> bool: ...
@@ -82,8 +92,9 @@ class Callbacks(Protocol):
 
 def train(
     model: nn.Module,
+    objective: Objective,
     optimiser: torch.optim.Optimizer,
-    batches: Callable[[int], Batch | PairCounts],
+    batches: Callable[[int], Batch],
     plan: Plan,
     position: Position,
     callbacks: Callbacks,
@@ -99,11 +110,11 @@ def train(
             callbacks.save(position)
             return "interrupted"
         rate = plan.schedule(position.step)
-        training_step(model, optimiser, batches(position.step), plan, position, rate)
+        training_step(model, objective, optimiser, batches(position.step), plan, position, rate)
         position.seconds = time.perf_counter() - clock
         last = position.step == plan.steps
         if last or position.step % plan.log_every == 0 or position.step % plan.eval_every == 0:
-            _log(model, plan, position, callbacks, rate, validate=last or position.step % plan.eval_every == 0)
+            _log(model, position, callbacks, rate, validate=last or position.step % plan.eval_every == 0)
             position.seconds = time.perf_counter() - clock
         callbacks.after_step(position)
     callbacks.save(position)
@@ -112,93 +123,60 @@ def train(
 
 def training_step(
     model: nn.Module,
+    objective: Objective,
     optimiser: torch.optim.Optimizer,
-    batch: Batch | PairCounts,
+    batch: Batch,
     plan: Plan,
     position: Position,
     rate: float,
 ) -> None:
-    """One step on one batch."""
-    state = None if batch.fresh or not plan.carry else position.carried
-    if isinstance(batch, PairCounts):
-        total = _gradient_of_pairs(model, batch, position, rate)
-    else:
-        total = _gradient_of_text(model, batch, state, plan, position, rate)
+    """One step on one batch, cut into `accumulate` pieces whose gradients add up to that of the whole."""
+    pieces = batch.cut(plan.accumulate)
+    states = split(None if batch.fresh else position.carried, len(pieces))
+    total, carried = 0.0, []
+    for piece, state in zip(pieces, states, strict=True):
+        loss = objective(model, piece, state)
+        torch.autograd.backward(loss.total / batch.count)
+        total += loss.total.item()
+        carried.append(detach(loss.state))
+        if not math.isfinite(total):
+            _stop_not_finite(model, partial(objective, model, piece, state), position, rate, "loss", total)
     norm = nn.utils.clip_grad_norm_(model.parameters(), plan.clip).item()
     if not math.isfinite(norm):
-        _stop_not_finite(model, batch.inputs, state, position, rate, "gradient norm", norm)
+        again = partial(objective, model, pieces[-1], states[-1])
+        _stop_not_finite(model, again, position, rate, "gradient norm", norm)
     set_learning_rate(optimiser, rate)
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
+    position.carried = join(carried)
     position.step += 1
-    position.tokens += batch.tokens
-    position.nats += total
-    position.counted += batch.tokens
+    position.count += batch.count
+    position.total += total
+    position.counted += batch.count
     position.gradient_norm = norm
 
 
-def _gradient_of_pairs(model: Any, batch: PairCounts, position: Position, rate: float) -> float:
-    nats = model.nats_of_pairs(batch)
-    torch.autograd.backward(nats / batch.tokens)
-    total: float = nats.item()
-    if not math.isfinite(total):
-        _stop_not_finite(model, batch.inputs, None, position, rate, "loss", total)
-    return total
-
-
-def _gradient_of_text(
-    model: nn.Module, batch: Batch, state: State, plan: Plan, position: Position, rate: float
-) -> float:
-    """The batch is cut into `accumulate` pieces whose gradients add up to that of the whole."""
-    pieces = min(plan.accumulate, len(batch.inputs))
-    total, states = 0.0, []
-    cut = batch.inputs.chunk(pieces)
-    groups = zip(cut, batch.targets.chunk(pieces), split(state, len(cut)), strict=True)
-    for inputs, targets, piece_state in groups:
-        logits, new_state = model(inputs, piece_state)
-        nats = sum_of_nats(logits, targets)
-        torch.autograd.backward(nats / batch.tokens)
-        total += nats.item()
-        if plan.carry:
-            states.append(detach(new_state))
-        if not math.isfinite(total):
-            _stop_not_finite(model, inputs, piece_state, position, rate, "loss", total)
-    position.carried = join(states) if plan.carry else None
-    return total
-
-
-def sum_of_nats(logits: Tensor, targets: Tensor) -> Tensor:
-    """Σ −ln p(target):  logits (B, T, V), targets (B, T) -> scalar."""
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
-
-
-def _log(
-    model: nn.Module, plan: Plan, position: Position, callbacks: Callbacks, rate: float, *, validate: bool
-) -> None:
-    figures = {
-        "train_nats_per_token": position.nats / position.counted,
-        "learning_rate": rate,
-        "gradient_norm": position.gradient_norm,
-    }
-    position.nats, position.counted = 0.0, 0
+def _log(model: nn.Module, position: Position, callbacks: Callbacks, rate: float, *, validate: bool) -> None:
+    loss = position.total / position.counted
+    position.total, position.counted = 0.0, 0
+    score = None
     if validate:
         model.eval()
-        value = callbacks.validate()
+        score = callbacks.validate()
         model.train()
-        figures["validation_nats_per_token"] = value
-        if value < position.best:
-            position.best, position.best_step, position.misses = value, position.step, 0
+        if score.value < position.best:
+            position.best, position.best_step, position.misses = score.value, position.step, 0
             callbacks.keep_best(position)
         else:
             position.misses += 1
     position.lines += 1
-    callbacks.log(position, figures)
+    callbacks.log(position, Logged(loss, rate, position.gradient_norm, score))
 
 
 def _stop_not_finite(
-    model: nn.Module, inputs: Tensor, state: State, position: Position, rate: float, what: str, value: float
+    model: nn.Module, again: Callable[[], Loss], position: Position, rate: float, what: str, value: float
 ) -> None:
-    layer = first_layer_not_finite(model, inputs, state)
+    layer = first_layer_not_finite(model, again)
     place = f"the first layer whose activation is not finite is '{layer}'"
     if layer is None:
         place = f"every activation is finite; the first bad gradient is that of '{first_gradient_not_finite(model)}'"

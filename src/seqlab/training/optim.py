@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from seqlab.core.settings.fields import filled
+from seqlab.core.settings.training import TrainingSettings
 from seqlab.core.traits import LOOKED_UP, NORM_LAYERS
 
 ADAMW_BETAS = (0.9, 0.99)
@@ -47,6 +49,22 @@ def build_optimiser(
     return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=True)
 
 
+def optimiser_for(model: nn.Module, training: TrainingSettings) -> torch.optim.Optimizer:
+    """The one that filled training settings ask for."""
+    rate, decay = filled(training.learning_rate), filled(training.weight_decay)
+    return build_optimiser(model, rate, decay, kind=training.optimiser)
+
+
 def set_learning_rate(optimiser: torch.optim.Optimizer, learning_rate: float) -> None:
     for group in optimiser.param_groups:
         group["lr"] = learning_rate
+
+
+def optimiser_facts(optimiser: torch.optim.Optimizer) -> dict[str, object]:
+    """What the settings do not say of it, for the record."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in _constants(optimiser).items()}
+
+
+def _constants(optimiser: torch.optim.Optimizer) -> dict[str, object]:
+    known = ("betas", "eps", "momentum", "dampening", "nesterov", "amsgrad")
+    return {name: optimiser.defaults[name] for name in known if name in optimiser.defaults}

@@ -10,15 +10,15 @@ from typing import Any
 
 from seqlab.core.errors import DownloadError
 from seqlab.core.reporting import Reporter
+from seqlab.core.settings.training import TrainingSettings
 from seqlab.core.units import parse_split
 from seqlab.data.overlap import longest_common_passage
 from seqlab.data.prepare import read_slice, split_bounds
 from seqlab.data.sources import Text, open_text
 from seqlab.evaluation.baselines import Baseline, baselines
-from seqlab.workflows.corpora import downloading
-from seqlab.workflows.lm import train_lm
-from seqlab.workflows.run import Run
-from seqlab.workflows.run_folder import numbered_folder
+from seqlab.runs.folder import numbered_folder
+from seqlab.workflows.lm.run import LMRun
+from seqlab.workflows.lm.train import train_lm
 
 CORPUS, OFFLINE_CORPUS = "shakespeare", "pydoc"
 SAMPLE_CHARACTERS = 400
@@ -26,7 +26,7 @@ SAMPLE_CHARACTERS = 400
 
 @dataclass(frozen=True)
 class Demo:
-    run: Run
+    run: LMRun
     corpus: str
     rows: list[tuple[str, float, float]]  # name, perplexity per character, bits per byte
     sample: str
@@ -34,7 +34,11 @@ class Demo:
 
 
 def run_demo(
-    *, budget: str = "60s", out: str | Path | None = None, threads: int | None = None, reporter: Reporter | None = None
+    *,
+    budget: str = TrainingSettings().budget,
+    out: str | Path | None = None,
+    threads: int | None = None,
+    reporter: Reporter | None = None,
 ) -> Demo | None:
     """Train, measure, compare; None if it was interrupted (the run folder can be resumed)."""
     reporter = reporter or Reporter()
@@ -54,7 +58,7 @@ def run_demo(
 
 def _corpus(reporter: Reporter) -> Text:
     try:
-        with downloading(reporter) as progress:
+        with reporter.downloading() as progress:
             return open_text(CORPUS, progress=progress)
     except DownloadError as error:
         reporter.warn(f"{error}; using '{OFFLINE_CORPUS}' instead, which needs no download")

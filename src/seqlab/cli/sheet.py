@@ -1,0 +1,219 @@
+"""`seqlab lm perplexity`: the sheet."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from seqlab.cli.arguments import add_common
+from seqlab.cli.terminal import TerminalReporter, emit_json, table
+from seqlab.core.errors import UsageError
+from seqlab.core.files import check_targets
+from seqlab.core.settings.lm import MATRIX_DEFAULTS
+
+MATRIX_ONLY = ("out", *MATRIX_DEFAULTS)
+NOT_WITH_MATRIX = ("on", "hf", "normalise", "html", "csv")
+
+DESCRIPTION = """Measure trained models on texts: perplexity in every unit, bits per byte with a 95 % interval,
+paired tests between models. Every token is counted once; unknown words pay for their spelling.
+
+examples:
+  seqlab lm perplexity runs/mine --on other.txt
+  seqlab lm perplexity runs/words runs/chars --on play.txt article.txt
+  seqlab lm perplexity runs/mine --on article.txt --normalise digits,prose    what undoing it costs is counted
+  seqlab lm perplexity runs/mine --hf folder --on other.txt                   beside a Hugging Face model
+  seqlab lm perplexity runs/mine --on other.txt --html heat.html --csv tokens.csv
+  seqlab lm perplexity --matrix shakespeare wikipedia-sample --budget 60s     every domain's model on every domain
+"""
+
+
+def add_perplexity(actions: Any) -> None:
+    parser = actions.add_parser("perplexity", help="measure models on texts", description=DESCRIPTION)
+    parser.add_argument("folders", nargs="*", metavar="RUN", help="run folders (with --matrix also texts)")
+    parser.add_argument("--on", nargs="+", metavar="TEXT", help="texts, as for 'seqlab lm train'")
+    parser.add_argument("--hf", nargs="+", default=[], metavar="FOLDER", help="Hugging Face causal models, from disk")
+    parser.add_argument("--normalise", default="", metavar="STEPS", help="normalise the texts first: lower,digits,…")
+    parser.add_argument(
+        "--baselines",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="an n-gram and compressors beside them, fitted to the same training text (default: yes)",
+    )
+    parser.add_argument("--html", metavar="FILE", help="the text with every token coloured by its surprisal")
+    parser.add_argument("--csv", metavar="FILE", help="every token with its byte span and its surprisal")
+    parser.add_argument("--encoding", default="utf-8", help="encoding of the texts (default: utf-8)")
+    matrix = parser.add_argument_group("domains against each other")
+    matrix.add_argument("--matrix", action="store_true", help="every domain's model on every domain's held-out text")
+    matrix.add_argument("--out", metavar="FOLDER", help="where --matrix puts runs and pictures")
+    for name, value in MATRIX_DEFAULTS.items():
+        matrix.add_argument(f"--{name}", metavar=name.upper(), help=f"to train on texts (default: {value})")
+    add_common(parser)
+    parser.set_defaults(run=perplexity, parser=parser)
+
+
+def perplexity(arguments: argparse.Namespace) -> int:
+    if arguments.matrix:
+        return matrix(arguments)
+    for name in MATRIX_ONLY:
+        if getattr(arguments, name) is not None:
+            raise UsageError(f"--{name} belongs to --matrix; leave it out")
+    check_targets({"--html": arguments.html, "--csv": arguments.csv})
+    from seqlab.workflows.sheet.request import check_sheet
+
+    asked = (arguments.folders, arguments.hf, arguments.on, arguments.normalise)
+    check_sheet(*asked, arguments.encoding, arguments.threads)
+    from seqlab.workflows.sheet.csv_file import write_csv
+    from seqlab.workflows.sheet.heat_pages import write_pages
+    from seqlab.workflows.sheet.sheet import perplexity_sheet
+
+    reporter = TerminalReporter()
+    sheet = perplexity_sheet(
+        arguments.folders,
+        arguments.on,
+        hf=arguments.hf,
+        normalise=arguments.normalise,
+        baselines=arguments.baselines,
+        encoding=arguments.encoding,
+        threads=arguments.threads,
+        reporter=reporter,
+    )
+    for note in sheet.notes:
+        reporter.warn(note)
+    if arguments.csv:
+        write_csv(arguments.csv, sheet.scored)
+        reporter.note(f"tokens: {arguments.csv}")
+    if arguments.html:
+        for page in write_pages(arguments.html, sheet.scored):
+            reporter.note(f"heat map {page}")
+    if arguments.json:
+        emit_json(sheet_json(sheet.rows, sheet.comparisons))
+    else:
+        print(sheet_text(sheet.rows, sheet.comparisons))
+    return 0
+
+
+def matrix(arguments: argparse.Namespace) -> int:
+    for name in NOT_WITH_MATRIX:
+        if getattr(arguments, name):
+            raise UsageError(f"--{name} does not go with --matrix, which scores each domain's own held-out text")
+    from seqlab.workflows.sheet.request import check_matrix
+
+    flags = {name: value for name in MATRIX_DEFAULTS if (value := getattr(arguments, name)) is not None}
+    flags["encoding"] = arguments.encoding
+    check_matrix(arguments.folders, flags, arguments.threads)
+    from seqlab.workflows.sheet.matrix import domain_matrix
+
+    reporter = TerminalReporter()
+    found = domain_matrix(arguments.folders, out=arguments.out, threads=arguments.threads, reporter=reporter, **flags)
+    for note in found.sheet.notes:
+        reporter.warn(note)
+    if arguments.json:
+        emit_json(sheet_json(found.sheet.rows, found.sheet.comparisons) | {"matrix": found.as_json()})
+    else:
+        print(matrix_text(found.as_json()))
+    return 0
+
+
+def matrix_text(found: dict[str, Any]) -> str:
+    """Domain × domain, then what each gap consists of."""
+    names = found["domains"]
+    cells = [[name, *(f"{x:.4f}" for x in row)] for name, row in zip(names, found["bits_per_byte"], strict=True)]
+    grid = table(["model trained on \\ text read", *names], cells)
+    if not found["gaps"]:
+        return grid
+    classes = list(found["gaps"][0]["shares"])
+    rows = [
+        [gap["trained_on"], gap["text"], f"{gap['gap']:.4f}", _range(gap["interval"], ".4f")]
+        + [f"{gap['shares'][name]:.4f}" for name in classes]
+        for gap in found["gaps"]
+    ]
+    gaps = table(["trained on", "reads", "gap", "95 % interval", *classes], rows, left=2)
+    pictures = "\n".join(f"picture: {path}" for path in found["pictures"])
+    return "\n\n".join(
+        [
+            f"bits per byte on held-out text\n{grid}",
+            f"the gap to the text's own model, and its shares (bits per byte)\n{gaps}",
+            f"method: {found['method']}",
+            pictures,
+        ]
+    )
+
+
+def sheet_json(rows: list[dict[str, Any]], comparisons: list[dict[str, Any]]) -> dict[str, Any]:
+    """The models that were named, and apart from them the baselines that came along."""
+    own, simple = ({"rows": [r for r in rows if r["baseline"] is b]} for b in (False, True))
+    for part, baseline in ((own, False), (simple, True)):
+        part["comparisons"] = [c for c in comparisons if c["baseline"] is baseline]
+    return own | {"baselines": simple}
+
+
+def sheet_text(rows: list[dict[str, Any]], comparisons: list[dict[str, Any]]) -> str:
+    """The whole sheet as a person reads it."""
+    parts = [sheet_table(rows), f"95 % intervals (block bootstrap)\n{interval_table(rows)}"]
+    if any(row["raw_bits_per_byte"] for row in rows):
+        parts.append(f"what normalisation hides (bits per byte of the original text)\n{honesty_table(rows)}")
+    parts += [row["normalisation"] + "." for row in rows if row["normalisation"]]
+    parts += [c["sentence"] + "." for c in comparisons]
+    parts += _cautions(rows)
+    bounds = {f"{row['model']}: {row['bound']}." for row in rows if row["rank"] and row["bound"] != "exact"}
+    parts += sorted(bounds)
+    contexts = dict.fromkeys(f"context of {row['model']}: {row['context']}." for row in rows)
+    return "\n\n".join([*parts, "\n".join([*contexts, "Every token is counted once."])])
+
+
+def _cautions(rows: list[dict[str, Any]]) -> list[str]:
+    """Why not to trust the intervals; the same reason is given once for each text, with its worst case."""
+    few = {row["text"]: row["caution"] for row in rows if row["caution"] and "unreliable" in row["caution"]}
+    tight = [row for row in rows if row["caution"] and row["text"] not in few]
+    worst = {row["text"]: row["caution"] for row in sorted(tight, key=lambda row: row["correlation"])}
+    return [f"{text}: {caution}." for text, caution in (few | worst).items()]
+
+
+SHEET = (
+    ("tokens", "tokens", ",d"),
+    ("unknown", "unknown_rate", ".2%"),
+    ("nats/token", "nats_per_token", ".4f"),
+    ("ppl/token", "perplexity_per_token", ".2f"),
+    ("ppl/word", "perplexity_per_word", ".4g"),
+    ("ppl/char", "perplexity_per_character", ".3f"),
+    ("bits/char", "bits_per_character", ".4f"),
+    ("bits/byte", "bits_per_byte", ".4f"),
+)
+INTERVALS = (
+    ("ppl/token", "perplexity_per_token", ".2f"),
+    ("ppl/word", "perplexity_per_word", ".4g"),
+    ("ppl/char", "perplexity_per_character", ".3f"),
+    ("bits/char", "bits_per_character", ".4f"),
+)
+
+
+def _names(row: dict[str, Any]) -> list[str]:
+    rank = "closed" if row["closed_vocabulary"] else f"{row['rank']}."
+    return [rank, row["model"], row["text"]]
+
+
+def sheet_table(rows: list[dict[str, Any]]) -> str:
+    def cells(row: dict[str, Any]) -> list[str]:
+        return _names(row) + ["–" if row[key] is None else format(row[key], form) for _, key, form in SHEET]
+
+    return table(["rank", "model", "text", *(label for label, _, _ in SHEET)], [cells(row) for row in rows], left=3)
+
+
+def interval_table(rows: list[dict[str, Any]]) -> str:
+    def cells(row: dict[str, Any]) -> list[str]:
+        others = [_range(row["intervals"][key], form) for _, key, form in INTERVALS]
+        return [*_names(row), *others, _range(row["interval"], ".4f"), f"{row['blocks']:,} × {row['block_bytes']:,}"]
+
+    header = ["rank", "model", "text", *(label for label, _, _ in INTERVALS), "bits/byte", "blocks × bytes"]
+    return table(header, [cells(row) for row in rows if row["interval"]], left=3)
+
+
+def honesty_table(rows: list[dict[str, Any]]) -> str:
+    keys = ("raw_bits_per_byte", "flattering_bits_per_byte", "restoration_bits_per_byte", "bits_per_byte")
+    header = ["rank", "model", "text", "raw", "normalised", "to restore", "honest total"]
+    shown = [row for row in rows if row["restoration_bits_per_byte"] and row["raw_bits_per_byte"]]
+    return table(header, [_names(row) + [f"{row[key]:.4f}" for key in keys] for row in shown], left=3)
+
+
+def _range(ends: list[float | None], form: str) -> str:
+    return "–" if ends[0] is None else " – ".join(format(end, form) for end in ends if end is not None)

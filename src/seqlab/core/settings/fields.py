@@ -1,0 +1,216 @@
+"""The machinery that every task's settings share: flags, help, TOML, limits.
+
+Settings are frozen dataclasses made of groups, which are frozen dataclasses too. Each field carries its help text,
+its limits and, where it is not for all, the kinds of model that have it; from these the flags, their help, the
+checks and the record in `settings.toml` are made. Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, get_args
+
+from seqlab.core.errors import UsageError, nearest
+
+Value = TypeVar("Value")
+Settings = TypeVar("Settings")
+Field = dataclasses.Field[Any]
+Table = dict[str, dict[str, Any]]
+Preset = dict[str, Any]
+NOT_SETTINGS = {"sha256", "seqlab", "record"}  # what a settings.toml holds besides them
+
+
+# --------------------------------------------------------------------------- limits
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a number may be."""
+
+    least: float = -math.inf
+    most: float = math.inf
+    words: str = ""  # what it must be, where "too small" and "too large" would not explain it
+    open_below: bool = False  # the least itself is not allowed
+
+    def check(self, flag: str, value: float) -> None:
+        finite = self.most < math.inf or value < math.inf
+        if self.least <= value <= self.most and finite and not (self.open_below and value == self.least):
+            return
+        if self.words:
+            raise UsageError(f"--{flag} {value} {self.words}")
+        if value < self.least:
+            raise UsageError(f"--{flag} {value} is too small; the least is {self.least}")
+        raise UsageError(f"--{flag} {value} is too large; the most is {self.most:,}")
+
+
+LARGEST = 1_000_000  # of any count
+COUNT = Limits(1, LARGEST)
+POSITIVE = Limits(0, words="must be a number greater than 0", open_below=True)
+NOT_NEGATIVE = Limits(0, words="must be a number of 0 or more")
+SHARE = Limits(0, 1, words="must lie between 0 and 1")
+THREADS = Limits(1, 1024, words="must lie between 1 and 1024")
+
+
+def check_threads(threads: int | None) -> None:
+    if threads is not None:
+        THREADS.check("threads", threads)
+
+
+# --------------------------------------------------------------------------- fields
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    flag: str | None = None,
+    choices: Collection[str] | None = None,
+    limits: Limits | None = None,
+    check: Callable[[Any], Any] | None = None,
+    kinds: tuple[str, ...] | None = None,
+    place: bool = False,
+) -> Any:
+    """A field with its help text and everything that may be said of it.
+
+    flag     its name on the command line, where the field name would mislead
+    check    a function that raises UsageError for a value that is not understood
+    kinds    the models that come with seqlab and have this setting; None: all of them
+    place    it says where something lies, not what it is: another place makes no other run
+    """
+    known = {"help": help, "flag": flag, "choices": choices, "limits": limits, "check": check, "kinds": kinds}
+    return field(default=default, metadata=known | {"place": place})
+
+
+def filled(value: Value | None) -> Value:
+    """A value that a preset has filled in."""
+    assert value is not None, "presets are filled in before use"
+    return value
+
+
+def fill(group: Any, preset: Preset) -> Any:
+    """The group with every None that the preset decides; what a person said stays."""
+    missing = {f.name for f in dataclasses.fields(group) if getattr(group, f.name) is None}
+    return dataclasses.replace(group, **{name: preset[name] for name in missing & preset.keys()})
+
+
+def dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def flag_of(f: Field) -> str:
+    flag: str = f.metadata["flag"] or f.name
+    return flag
+
+
+def flags_of(settings_type: Any) -> dict[str, tuple[str, Field]]:
+    """Flag name -> (group, field) for every field of a settings dataclass made of groups."""
+    return {
+        flag_of(f): (group.name, f)
+        for group in dataclasses.fields(settings_type)
+        for f in dataclasses.fields(getattr(settings_type(), group.name))
+    }
+
+
+def value_of(settings: Any, group: str, f: Field) -> Any:
+    return getattr(getattr(settings, group), f.name)
+
+
+# --------------------------------------------------------------------------- checks
+
+
+def check_settings(settings: Any) -> None:
+    """Refuse values out of range, each with one line that names the value, the limit and the remedy."""
+    for group in dataclasses.fields(settings):
+        check_group(getattr(settings, group.name))
+
+
+def check_group(group: Any) -> None:
+    for f in dataclasses.fields(group):
+        check_value(f, getattr(group, f.name))
+
+
+def check_value(f: Field, value: Any) -> None:
+    if value is None:
+        return
+    choices, limits, check = (f.metadata[key] for key in ("choices", "limits", "check"))
+    if choices is not None and value not in choices:
+        raise UsageError(f"--{dashed(flag_of(f))} '{value}' is not known{nearest(str(value), choices)}")
+    if limits is not None:
+        limits.check(dashed(flag_of(f)), value)
+    if check is not None:
+        check(value)
+
+
+# --------------------------------------------------------------------------- flags and tables
+
+
+def with_flags(settings: Settings, given: Mapping[str, Any]) -> Settings:
+    """The settings with `given` (flag name -> value) put over them; an unknown name is refused."""
+    known = flags_of(type(settings))
+    changes: Table = {}
+    for name, value in given.items():
+        if name not in known:
+            raise UsageError(f"unknown setting '{name}'{nearest(name, known)}")
+        group, f = known[name]
+        _check_type(f"setting '{name}'", value, f)
+        changes.setdefault(group, {})[f.name] = value
+    return with_changes(settings, changes)
+
+
+def with_changes(settings: Settings, changes: Mapping[str, Mapping[str, Any]]) -> Settings:
+    """The settings with some fields of some groups replaced: group -> field -> value."""
+    groups = {g: dataclasses.replace(getattr(settings, g), **values) for g, values in changes.items()}
+    return dataclasses.replace(settings, **groups)  # type: ignore[type-var]
+
+
+def to_table(settings: Any) -> Table:
+    """Groups of plain values, for TOML (which has no null: what is None is left out)."""
+    groups = dataclasses.asdict(settings)
+    return {g: {k: v for k, v in values.items() if v is not None} for g, values in groups.items()}
+
+
+def from_table(settings_type: type[Settings], table: Mapping[str, Any], source: str) -> Settings:
+    """The settings of a `settings.toml`; `source` names the file in errors."""
+    settings: Any = settings_type()
+    changes: Table = {}
+    groups = {group.name for group in dataclasses.fields(settings)}
+    for name in table.keys() - groups - NOT_SETTINGS:
+        raise UsageError(f"{source}: unknown setting or table '{name}'{nearest(name, groups)}")
+    for group in dataclasses.fields(settings):
+        values = table.get(group.name, {})
+        if not isinstance(values, dict):
+            raise UsageError(f"{source}: '{group.name}' is {values!r}; it must be a table of settings")
+        known = {f.name: f for f in dataclasses.fields(getattr(settings, group.name))}
+        for name, value in values.items():
+            if name not in known:
+                raise UsageError(f"{source}: unknown setting '{group.name}.{name}'{nearest(name, known)}")
+            _check_type(f"{source}: {group.name}.{name}", value, known[name])
+        changes[group.name] = values
+    found: Settings = with_changes(settings, changes)
+    return found
+
+
+def without_places(settings: Any) -> Table:
+    """The table without what only says where things lie: what a run computes, wherever its files are."""
+    places = {(group, f.name) for group, f in flags_of(type(settings)).values() if f.metadata["place"]}
+    table = to_table(settings)
+    return {g: {k: v for k, v in values.items() if (g, k) not in places} for g, values in table.items()}
+
+
+def declared_type(f: Field) -> str:
+    """int, float, bool or str, whether annotations are words (``from __future__ import annotations``) or types."""
+    kind: Any = f.type
+    if isinstance(kind, str):
+        return kind.partition(" ")[0]
+    name: str = (kind if isinstance(kind, type) else get_args(kind)[0]).__name__
+    return name
+
+
+def _check_type(where: str, value: Any, f: Field) -> None:
+    wanted = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
+    allowed = wanted[declared_type(f)]
+    if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+        raise UsageError(f"{where} is {value!r}; it must be of type {declared_type(f)}")

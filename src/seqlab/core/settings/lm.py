@@ -1,0 +1,239 @@
+"""The settings of language models: data, tokenizer, model, training, and the presets that fill them in.
+
+A field whose default is None is filled in by the preset that fits the model, its size and the budget (`fill_lm`);
+what a person says beats every preset.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from seqlab.core.errors import UsageError, nearest
+from seqlab.core.registry import ALL_MODELS, ATTENTIONS, FITTED_MODELS, POSITIONS, SCORES, TOKENIZERS
+from seqlab.core.settings.fields import (
+    COUNT,
+    SHARE,
+    Limits,
+    Preset,
+    check_settings,
+    dashed,
+    fill,
+    filled,
+    flags_of,
+    setting,
+)
+from seqlab.core.settings.training import SIZES, TrainingSettings, size_for_budget
+from seqlab.core.units import parse_split
+
+RECURRENT = ("rnn", "gru", "lstm")
+NEURAL = (*RECURRENT, "attentive-rnn", "transformer")
+HIGHEST_ORDER = 8
+ORDER = Limits(1, HIGHEST_ORDER, words=f"is out of range; n-grams have an order from 1 to {HIGHEST_ORDER}")
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    text: str = setting("", "a text file, folder, .gz/.bz2/.xz, '-' or the name of a corpus", place=True)
+    encoding: str = setting("utf-8", "encoding of the text files")
+    normalise: str = setting("", "steps applied to the text first, such as lower,digits (see docs/measuring.md)")
+    split: str = setting("80/10/10", "training/validation/test shares, contiguous, in percent", check=parse_split)
+
+
+@dataclass(frozen=True)
+class TokenizerSettings:
+    kind: str | None = setting(
+        None, "byte, char, word or bpe (default: bpe; word for bigram)", flag="tokenizer", choices=TOKENIZERS
+    )
+    vocab_size: int | None = setting(
+        None, "tokens to learn for bpe and word (chosen by the size of the text)", limits=COUNT
+    )
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    kind: str = setting(
+        "lstm", "rnn, gru, lstm, attentive-rnn, transformer, bigram or ngram", flag="model", choices=ALL_MODELS
+    )
+    size: str | None = setting(None, "small, medium, large or huge (chosen by the budget)", choices=SIZES)
+    width: int | None = setting(None, "hidden width", limits=COUNT, kinds=(*NEURAL, "bigram"))
+    depth: int | None = setting(None, "layers", limits=COUNT, kinds=NEURAL)
+    heads: int | None = setting(None, "attention heads (transformer)", limits=COUNT, kinds=("transformer",))
+    attention: str | None = setting(
+        None, "softmax, separable or random_features (transformer)", choices=ATTENTIONS, kinds=("transformer",)
+    )
+    positions: str | None = setting(
+        None, "rotary, sinusoidal or learned (transformer)", choices=POSITIONS, kinds=("transformer",)
+    )
+    score: str | None = setting(
+        None, "dot, scaled or additive (attentive-rnn)", choices=SCORES, kinds=("attentive-rnn",)
+    )
+    order: int | None = setting(
+        None, "tokens in an n-gram, 1 to 8 (ngram; chosen by the tokenizer)", limits=ORDER, kinds=("ngram",)
+    )
+    vectors: str | None = setting(
+        None,
+        "word vectors to start from: glove-6b-50d or a GloVe/word2vec file (bigram)",
+        kinds=("bigram",),
+        place=True,
+    )
+    vector_width: int | None = setting(
+        None, "width of the word vectors (bigram; that of --vectors)", limits=COUNT, kinds=("bigram",)
+    )
+    train_vectors: bool | None = setting(None, "train the word vectors too (bigram)", kinds=("bigram",))
+    tied: bool | None = setting(None, "share the embedding with the output layer", kinds=NEURAL)
+    dropout: float | None = setting(None, "dropout probability", limits=SHARE, kinds=NEURAL)
+
+
+@dataclass(frozen=True)
+class LMTrainingSettings(TrainingSettings):
+    context: int | None = setting(
+        None, "tokens per sequence; the span of attention and of backpropagation", limits=COUNT
+    )
+    full_gradient: bool | None = setting(None, "exact gradient from the pair counts (bigram; up to 5,000 tokens)")
+    carry: bool | None = setting(None, "carry recurrent state from batch to batch (truncated BPTT)", kinds=RECURRENT)
+
+
+@dataclass(frozen=True)
+class LMSettings:
+    """Everything that decides what `seqlab lm train` computes."""
+
+    data: DataSettings = field(default_factory=DataSettings)
+    tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    training: LMTrainingSettings = field(default_factory=LMTrainingSettings)
+
+
+# --------------------------------------------------------------------------- presets
+
+# Found by experiment on 2 cores (docs/log.md): what each kind gets out of its time. In a minute the number of steps
+# is what is scarce, so batches are small and nothing is dropped; with more time the text is read more often, so the
+# layers are wider and dropout grows.
+_RECURRENT: Preset = dict(depth=1, batch=32, context=32, weight_decay=0.1)
+_LONG: Preset = dict(batch=16, context=64, weight_decay=0.3)
+_ATTENTIVE: Preset = dict(depth=1, batch=32, context=32, weight_decay=0.1, score="scaled")
+_ATTENTION: Preset = dict(batch=16, attention="softmax", positions="rotary", weight_decay=0.1)
+_BIGRAM: Preset = dict(vector_width=50, train_vectors=True, batch=64, context=16, learning_rate=3e-2, weight_decay=0.0)
+PRESETS: dict[str, dict[str, Preset]] = {
+    "bigram": {
+        "small": dict(width=50) | _BIGRAM,
+        "medium": dict(width=100) | _BIGRAM,
+        "large": dict(width=200) | _BIGRAM,
+        "huge": dict(width=400) | _BIGRAM,
+    },
+    "rnn": {
+        "small": dict(width=256, learning_rate=2e-3, dropout=0.0) | _RECURRENT,
+        "medium": dict(width=384, learning_rate=1.5e-3, dropout=0.1) | _RECURRENT,
+        "large": dict(width=640, learning_rate=1e-3, dropout=0.3) | _RECURRENT,
+        "huge": dict(width=896, learning_rate=7e-4, dropout=0.5) | _RECURRENT | _LONG,
+    },
+    "gru": {
+        "small": dict(width=256, learning_rate=6e-3, dropout=0.0) | _RECURRENT,
+        "medium": dict(width=320, learning_rate=5e-3, dropout=0.15) | _RECURRENT,
+        "large": dict(width=384, learning_rate=4e-3, dropout=0.3) | _RECURRENT | _LONG,
+        "huge": dict(width=512, learning_rate=3e-3, dropout=0.5) | _RECURRENT | _LONG,
+    },
+    "lstm": {
+        "small": dict(width=256, learning_rate=6e-3, dropout=0.0) | _RECURRENT,
+        "medium": dict(width=320, learning_rate=5e-3, dropout=0.15) | _RECURRENT,
+        "large": dict(width=384, learning_rate=4e-3, dropout=0.3) | _RECURRENT | _LONG,
+        "huge": dict(width=512, learning_rate=3e-3, dropout=0.5) | _RECURRENT | _LONG,
+    },
+    "attentive-rnn": {
+        "small": dict(width=256, learning_rate=2e-3, dropout=0.0) | _ATTENTIVE,
+        "medium": dict(width=384, learning_rate=1.5e-3, dropout=0.1) | _ATTENTIVE,
+        "large": dict(width=512, learning_rate=1e-3, dropout=0.3) | _ATTENTIVE,
+        "huge": dict(width=640, learning_rate=7e-4, dropout=0.5) | _ATTENTIVE,
+    },
+    "transformer": {
+        "small": dict(width=128, depth=3, heads=4, context=64, learning_rate=4e-3, dropout=0.0) | _ATTENTION,
+        "medium": dict(width=192, depth=4, heads=6, context=128, learning_rate=2e-3, dropout=0.1) | _ATTENTION,
+        "large": dict(width=320, depth=6, heads=5, context=256, learning_rate=1e-3, dropout=0.2) | _ATTENTION,
+        "huge": dict(width=384, depth=8, heads=6, context=256, learning_rate=7e-4, dropout=0.3) | _ATTENTION,
+    },
+}
+# Models of one's own start from these.
+OWN_MODEL_PRESETS: dict[str, Preset] = PRESETS["gru"]
+
+COMMON_PRESET: Preset = dict(tied=False, carry=True)
+TOKENIZERS_OF_MODELS = {"bigram": "word"}  # every other model: bpe
+NGRAM_ORDERS = {"char": 7, "byte": 7, "bpe": 4, "word": 3}  # docs/log.md
+
+
+def fill_lm(settings: LMSettings) -> LMSettings:
+    """Fill every None that a preset decides; what a person said stays."""
+    check_settings(settings)
+    model, training = settings.model, settings.training
+    tokenizer = _fill_tokenizer(settings)
+    if model.kind in FITTED_MODELS:
+        preset: Preset = {"order": NGRAM_ORDERS.get(filled(tokenizer.kind), 5)}
+    else:
+        size = model.size or size_for_budget(training.budget)
+        preset = COMMON_PRESET | PRESETS.get(model.kind, OWN_MODEL_PRESETS)[size] | {"size": size}
+        if model.vectors is not None:
+            preset.pop("vector_width", None)  # that of the vectors
+    return dataclasses.replace(
+        settings, tokenizer=tokenizer, model=fill(model, preset), training=fill(training, preset)
+    )
+
+
+def model_fields(kind: str) -> set[str] | None:
+    """The sizes of a model that comes with seqlab; None for one of somebody's own."""
+    named = {f.name: f.metadata["kinds"] for f in dataclasses.fields(ModelSettings) if f.metadata["kinds"] is not None}
+    own = {name for name, kinds in named.items() if kind in kinds}
+    return own or None
+
+
+def check_said(settings: LMSettings, said: Collection[str]) -> None:
+    """Refuse what a person said of a model that has no such thing."""
+    kind, known = settings.model.kind, model_fields(settings.model.kind)
+    for name, (group, f) in flags_of(LMSettings).items():
+        if name not in said:
+            continue
+        if kind in FITTED_MODELS and (group == "training" or name == "size"):
+            raise UsageError(f"--{dashed(name)} does not apply: model '{kind}' is fitted by counting; leave it out")
+        if known is not None and f.metadata["kinds"] and kind not in f.metadata["kinds"]:
+            if group == "training":
+                raise UsageError(f"--{dashed(name)} is not a choice for model '{kind}', which has none; leave it out")
+            raise UsageError(f"model '{kind}' has no setting '{name}'{nearest(name, known)}")
+
+
+def check_vocab_size(settings: LMSettings) -> None:
+    """Refuse a size that the tokenizer cannot have, as far as it comes with seqlab."""
+    kind, size = settings.tokenizer.kind, settings.tokenizer.vocab_size
+    if size is None or kind not in ("byte", "char", *LEAST_VOCABULARY):
+        return
+    if kind not in LEAST_VOCABULARY:
+        raise UsageError(f"--vocab-size is not a choice for the tokenizer '{kind}'; leave it out")
+    least = LEAST_VOCABULARY[kind]
+    if size < least:
+        raise UsageError(f"--vocab-size {size} is too small for {kind}; the least is {least}")
+
+
+def _fill_tokenizer(settings: LMSettings) -> TokenizerSettings:
+    kind = settings.tokenizer.kind or TOKENIZERS_OF_MODELS.get(settings.model.kind, "bpe")
+    return dataclasses.replace(settings.tokenizer, kind=kind)
+
+
+# What a domain's model is, unless somebody says otherwise: the same tokens for every text.
+MATRIX_DEFAULTS = {"model": ModelSettings().kind, "tokenizer": "char", "budget": TrainingSettings().budget}
+
+LEAST_VOCABULARY = {"bpe": 257, "word": 2}  # every byte and one merge; the unknown class and a word
+FULL_GRADIENT_VOCABULARY = 5_000  # up to here a step on all pairs is cheap enough to be the better choice
+BYTES_PER_BPE_TOKEN = 900  # of training text for each token of the vocabulary (docs/log.md)
+BPE_VOCABULARY = (320, 4096)
+WORD_VOCABULARY, BIGRAM_VOCABULARY = 10_000, 4_000
+
+
+def default_vocab_size(kind: str, train_bytes: int, model: str = "") -> int | None:
+    """BPE: one token for so many bytes of training text, within a range; byte and char have no choice.
+
+    The bigram's cost grows with the square of its words: it takes fewer.
+    """
+    if kind == "bpe":
+        least, most = BPE_VOCABULARY
+        return min(most, max(least, train_bytes // BYTES_PER_BPE_TOKEN))
+    if kind == "word":
+        return BIGRAM_VOCABULARY if model == "bigram" else WORD_VOCABULARY
+    return None

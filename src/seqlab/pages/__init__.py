@@ -1,0 +1,1 @@
+"""How a result looks: self-contained pages and pictures, from plain values."""

@@ -1,0 +1,248 @@
+"""Pictures of a run."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+TRAIN, VALIDATION, INK = "#8aa4c8", "#b3392f", "#222222"
+# Okabe and Ito's palette, told apart by every eye.
+STACKED = ("#d55e00", "#e69f00", "#f0e442", "#cc79a7", "#56b4e9", "#0072b2", "#009e73")
+Curve = Sequence[tuple[float, float]]
+# Even steps in OKLab from white over yellow to orange: ever darker, so ordered for every eye, and dark ink keeps
+# a contrast above 5 on the last.
+HEAT = (
+    *("#ffffff", "#fff8e3", "#fff1c7", "#ffe9a9", "#ffdb94", "#ffcd80"),
+    *("#ffbf6a", "#feb057", "#fba24f", "#f79347", "#f3843f", "#ee7437"),
+)
+LINE = 28, 44  # characters on a line of a short and of a long label
+
+
+def loss_curve(training: Curve, validation: Curve, *, counted: str, unit: str, title: str) -> bytes:
+    """Training and validation loss (in `unit`) against what was trained on (`counted`, such as tokens), as PNG."""
+    figure = _figure(7.2, 4.0)
+    axes = figure.subplots()
+    train = [(x / 1e6, y) for x, y in training]
+    checks = [(x / 1e6, y) for x, y in validation]
+    axes.plot([x for x, _ in train], [y for _, y in train], color=TRAIN, linewidth=1.4, label="training")
+    if checks:
+        axes.plot(
+            [x for x, _ in checks],
+            [y for _, y in checks],
+            color=VALIDATION,
+            marker="o",
+            markersize=3.5,
+            label="validation",
+        )
+        best = min(checks, key=lambda point: point[1])
+        axes.annotate(
+            f"best {best[1]:.3f}",
+            best,
+            xytext=(-6, 14),
+            textcoords="offset points",
+            ha="right",
+            color=VALIDATION,
+        )
+    if train:
+        axes.set_ylim(*_range_without_first_spike([y for _, y in train + checks]))
+    axes.set_xlabel(f"{counted} trained on (millions)")
+    axes.set_ylabel(f"loss ({unit.replace('_', ' ')})")
+    axes.set_title(title, color=INK, fontsize=11)
+    _plain(axes)
+    axes.legend(frameon=False)
+    return _png(figure)
+
+
+@dataclass(frozen=True)
+class CurveOfRun:
+    """What one run had reached after so many seconds and tokens; what is fitted has one value and no way to it."""
+
+    seconds: list[float]
+    tokens: list[float]
+    bits_per_byte: list[float]
+
+
+# Okabe and Ito's colours, which colour-blind readers tell apart; the dashes help in print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
+DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), "-.", (0, (8, 2, 2, 2, 2, 2)), (0, (1, 1)))
+
+
+def duel_curves(models: dict[str, list[CurveOfRun]], title: str) -> bytes:
+    """Validation bits per byte against seconds and against tokens: thick the mean over the seeds, thin each seed."""
+    figure = _figure(10.0, 4.4)
+    panels = figure.subplots(1, 2, sharey=True)
+    trained = [run.tokens[-1] for runs in models.values() for run in runs if len(run.tokens) > 1]
+    scale, word = (1e6, "millions") if max(trained, default=0) >= 1e6 else (1e3, "thousands")
+    for axes, attribute, unit, label in (
+        (panels[0], "seconds", 1.0, "training time (seconds)"),
+        (panels[1], "tokens", scale, f"tokens trained on ({word})"),
+    ):
+        for number, (name, runs) in enumerate(models.items()):
+            _draw_model(axes, name, runs, attribute, unit, number)
+        axes.set_xlabel(label, color=INK)
+        axes.set_xlim(left=0)
+        _plain(axes)
+    panels[0].set_ylabel("bits per byte of validation text", color=INK)
+    panels[0].set_ylim(*_range_of_curves([run.bits_per_byte for runs in models.values() for run in runs]))
+    figure.suptitle(title, color=INK, fontsize=11)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False)
+    return _png(figure)
+
+
+def _draw_model(axes: Any, name: str, runs: Sequence[CurveOfRun], attribute: str, scale: float, number: int) -> None:
+    look = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number % len(DASHES)]}
+    if not any(len(run.bits_per_byte) > 1 for run in runs):
+        level = sum(run.bits_per_byte[-1] for run in runs) / len(runs)
+        axes.axhline(level, label=name, linewidth=1.6, **look)
+        return
+    for run in runs if len(runs) > 1 else ():
+        places = [x / scale for x in getattr(run, attribute)]
+        axes.plot(places, run.bits_per_byte, linewidth=0.7, alpha=0.45, color=look["color"])
+    places = [x / scale for x in _mean(runs, attribute)]
+    axes.plot(places, _mean(runs, "bits_per_byte"), label=name, linewidth=2.0, **look)
+
+
+def _mean(runs: Sequence[CurveOfRun], attribute: str) -> list[float]:
+    """Mean over the runs at each validation, as far as all of them went."""
+    columns = zip(*(getattr(run, attribute) for run in runs), strict=False)
+    return [sum(column) / len(column) for column in columns]
+
+
+def _range_of_curves(curves: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """From the best value up to where every curve has come after a tenth of its way: the first fall is cut off."""
+    low = min(min(curve) for curve in curves)
+    high = max(curve[len(curve) // 10] for curve in curves)
+    margin = 0.06 * (high - low) or 0.1
+    return low - margin, high + margin
+
+
+def _range_without_first_spike(values: list[float]) -> tuple[float, float]:
+    """The first steps are far above the rest and would flatten the curve."""
+    low, ranked = min(values), sorted(values)
+    high = ranked[int(0.97 * (len(ranked) - 1))]
+    margin = 0.06 * (high - low) or 0.1
+    return low - margin, high + margin
+
+
+def position_picture(
+    edges: NDArray[Any], values: NDArray[Any], early_edges: NDArray[Any], early_values: NDArray[Any], mean: float
+) -> bytes:
+    """Bits per byte along the text: its first stretch in doubling steps, and all of it in equal ones, as PNG."""
+    figure = _figure(9.6, 3.6)
+    early, whole = figure.subplots(1, 2, sharey=True, width_ratios=(2, 3))
+    early.bar(np.arange(len(early_values)), early_values, width=0.85, color=TRAIN)
+    names = [f"{a:,}–{b:,}" for a, b in itertools.pairwise(early_edges)]
+    early.set_xticks(np.arange(len(names)), names, rotation=45, ha="right", rotation_mode="anchor", fontsize=8)
+    early.set_xlabel("bytes (the first stretch)")
+    early.set_ylabel("loss (bits per byte)")
+    scale, unit = (1e6, "million bytes") if edges[-1] >= 2e6 else (1e3, "thousand bytes")
+    whole.stairs(values, edges / scale, fill=True, color=TRAIN)
+    whole.set_xlim(0, edges[-1] / scale)
+    whole.set_xlabel(f"position in the text ({unit})")
+    for axes in (early, whole):
+        axes.axhline(mean, color=VALIDATION, linewidth=1.2, label=f"whole text: {mean:.3f}")
+        _plain(axes)
+    whole.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1))
+    return _png(figure)
+
+
+def place_picture(names: Sequence[str], values: Sequence[float]) -> bytes:
+    """Bits per token against the token's place in its word, as PNG."""
+    figure = _figure(7.2, 3.0)
+    axes = figure.subplots()
+    bars = axes.bar(range(len(names)), values, width=0.75, color=TRAIN)
+    axes.bar_label(bars, fmt="%.2f", fontsize=8, color=INK, padding=2)
+    axes.set_xticks(range(len(names)), [name.replace(" ", "\n", 1) for name in names], fontsize=9)
+    axes.set_xlabel("token of the word")
+    axes.set_ylabel("loss (bits per token)")
+    axes.margins(y=0.12)
+    _plain(axes)
+    return _png(figure)
+
+
+def matrix_picture(
+    names_of_models: Sequence[str], names_of_texts: Sequence[str], bits: NDArray[Any], *, title: str
+) -> bytes:
+    """Every model on every text: bits per byte (M, N), each cell with its figure, as PNG."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    models, texts = ([_folded(name, LINE[0]) for name in names] for names in (names_of_models, names_of_texts))
+    figure = _figure(3.4 + 1.05 * len(texts), 2.4 + 0.72 * len(models))
+    axes = figure.subplots()
+    image = axes.imshow(bits, cmap=LinearSegmentedColormap.from_list("heat", HEAT), aspect="auto")
+    for (row, column), value in np.ndenumerate(bits):
+        axes.text(column, row, "–" if np.isnan(value) else f"{value:.2f}", ha="center", va="center", color=INK)
+    axes.set_xticks(range(len(texts)), texts, rotation=30, ha="right", rotation_mode="anchor", parse_math=False)
+    axes.set_yticks(range(len(models)), models, parse_math=False)
+    axes.set_xlabel("text scored")
+    axes.set_ylabel("model trained on")
+    axes.set_title(_folded(title, 32 + 12 * len(texts)), color=INK, fontsize=11, parse_math=False)
+    axes.tick_params(length=0)
+    figure.colorbar(image, ax=axes, label="loss (bits per byte)")
+    return _png(figure)
+
+
+def gap_picture(rows: Sequence[tuple[str, str, Mapping[str, float]]]) -> bytes:
+    """What each gap consists of, as PNG: rows of (trained on, text read, class -> bits per byte).
+
+    Classes that make the gap wider are stacked to the right of zero, those that narrow it to the left.
+    """
+    labels = [
+        _folded(f"trained on {model},", LINE[1]) + "\n" + _folded(f"read {text}", LINE[1]) for model, text, _ in rows
+    ]
+    lines = max(label.count("\n") + 1 for label in labels)
+    figure = _figure(10.0, 1.4 + (0.12 + 0.19 * lines) * len(rows))
+    axes = figure.subplots()
+    ends = {1: np.zeros(len(rows)), -1: np.zeros(len(rows))}
+    for name, colour in zip(rows[0][2], STACKED, strict=True):
+        shares = np.array([shares[name] for _, _, shares in rows])
+        left = np.where(shares < 0, ends[-1], ends[1])
+        axes.barh(range(len(rows)), shares, left=left, height=0.7, color=colour, label=name)
+        for sign, end in ends.items():
+            end += np.where(np.sign(shares) == sign, shares, 0)
+    totals = [sum(shares.values()) for _, _, shares in rows]
+    axes.plot(totals, range(len(rows)), "D", color=INK, markersize=5, markeredgecolor="white", label="whole gap")
+    for row, total in enumerate(totals):
+        axes.annotate(f"{total:+.2f}", (ends[1][row], row), xytext=(6, 0), textcoords="offset points", va="center")
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set_yticks(range(len(rows)), labels, parse_math=False)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.margins(x=0.1)
+    axes.set_xlabel("gap to the text's own model (bits per byte)")
+    _plain(axes)
+    figure.legend(loc="outside upper center", ncols=4, frameon=False)
+    return _png(figure)
+
+
+def _figure(width: float, height: float) -> Any:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _plain(axes: Any) -> None:
+    axes.grid(alpha=0.25)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _png(figure: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def _folded(name: str, width: int) -> str:
+    """A long name on several lines."""
+    return "\n".join(textwrap.wrap(name, width)) or name

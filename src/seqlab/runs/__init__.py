@@ -1,0 +1,1 @@
+"""How any task becomes a run folder, survives a crash and loads again."""

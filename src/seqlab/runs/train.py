@@ -1,0 +1,196 @@
+"""Start a run of any task, or go on with one: what every `train` command and function does."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from seqlab.core.errors import UsageError
+from seqlab.core.files import make_folder
+from seqlab.core.reporting import Reporter
+from seqlab.core.settings.fields import check_threads, dashed, flags_of, from_table, value_of, with_flags
+from seqlab.core.units import parse_budget
+from seqlab.runs.folder import RunFolder, check_writable, numbered_folder, read_toml
+from seqlab.runs.run import Run, load, open_settings
+from seqlab.runs.session import begin, go_on, open_folder
+from seqlab.runs.task import Kept, Task
+from seqlab.training.determinism import deterministic
+
+
+def train(
+    task: Task,
+    said: dict[str, Any],
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    from_run: str | Path | None = None,
+    config: str | Path | None = None,
+    threads: int | None = None,
+    reporter: Reporter | None = None,
+    stop: Callable[[], bool] | None = None,
+    data: Any = None,
+) -> Any:
+    """Train, measure, report; returns the run, whose folder holds everything.
+
+    `said` are the flags that a person named. `stop` is asked after every step whether to save and leave. `data` that
+    is prepared already is not prepared again.
+    """
+    reporter = reporter or Reporter()
+    check_threads(threads)
+    if resume and out is None:
+        raise UsageError("--resume needs the run's folder: --out runs/…")
+    folder = None if out is None else RunFolder(out)
+    if folder is not None and resume and not folder.has_run() and folder.is_free() and said:
+        reporter.note(f"{folder.path} holds no run yet: starting it")
+        resume = False
+    if folder is not None and resume:
+        if config or from_run:
+            raise UsageError("--resume reads its settings from the folder; leave out --config and --from")
+        return _resume(task, folder, said, threads, reporter, stop, data)
+    with deterministic(threads):
+        return _start(task, folder, said, from_run, config, reporter, stop, data)
+
+
+# --------------------------------------------------------------------------- a new run
+
+
+def _start(
+    task: Task,
+    folder: RunFolder | None,
+    said: dict[str, Any],
+    from_run: Any,
+    config: Any,
+    reporter: Reporter,
+    stop: Callable[[], bool] | None,
+    data: Any,
+) -> Run:
+    parent = load(from_run, task.kind) if from_run and not config else None
+    settings = asked_settings(task, said, parent, config, from_run)
+    with contextlib.ExitStack() as held:
+        folder = _new_folder(folder, task, settings, held)
+        if data is None:
+            data = task.prepare(settings, reporter, None if parent is None else Kept(parent.kept))
+        session = begin(task, folder, settings, data, said, parent, reporter)
+        session.stop = stop
+        _claim(folder, held)
+        open_folder(session)
+        return session.run()
+
+
+def asked_settings(
+    task: Task, said: Mapping[str, Any], parent: Run | None = None, config: Any = None, from_run: Any = None
+) -> Any:
+    """The settings of a new run, checked and filled in as far as that needs no data."""
+    if config and from_run:
+        raise UsageError("--config and --from both say what the model is; give one of them")
+    base = task.settings_type()
+    if config:
+        base = from_table(task.settings_type, read_toml(Path(config)), str(config))
+    if parent is not None:
+        base = task.inherit(parent, said)
+    settings = task.fill(with_flags(base, said))
+    task.check(settings, said)
+    return settings
+
+
+def _new_folder(folder: RunFolder | None, task: Task, settings: Any, held: contextlib.ExitStack) -> RunFolder:
+    if folder is None:
+        folder = RunFolder(held.enter_context(numbered_folder(Path("runs"), task.name(settings))))
+    if not folder.is_free():
+        raise UsageError(f"{folder.path} exists already; go on with --resume or choose another --out")
+    check_writable(folder.path)
+    return folder
+
+
+def _claim(folder: RunFolder, held: contextlib.ExitStack) -> None:
+    """Take the folder for this process alone."""
+    make_folder(folder.path)
+    held.enter_context(folder.locked())
+    if not folder.is_free():  # another process was faster
+        raise UsageError(f"{folder.path} exists already; choose another --out")
+
+
+# --------------------------------------------------------------------------- an old run
+
+
+def _resume(
+    task: Task,
+    folder: RunFolder,
+    said: dict[str, Any],
+    threads: int | None,
+    reporter: Reporter,
+    stop: Callable[[], bool] | None,
+    data: Any,
+) -> Run:
+    _, settings, record = open_settings(folder, task.kind)
+    if folder.identity is None:
+        raise UsageError(
+            f"{folder.path} was written by an older seqlab: it can be used, not resumed; go on from its weights "
+            f"with --from {folder.path} and another --out"
+        )
+    if threads not in (None, record["threads"]):
+        raise UsageError(
+            f"--threads {threads} conflicts with the run's {record['threads']}; leave it out to resume exactly"
+        )
+    with deterministic(record["threads"]), folder.locked():
+        _refuse_conflicts(task, said, settings, folder)
+        longer = _longer_budget(task, said, settings, record)
+        if data is None:
+            moved = with_flags(settings, {name: said[name] for name in task.may_move if name in said})
+            data = task.prepare(moved, reporter, Kept(folder.kept(record), record["checksums"]))
+        _refuse_other_data(data, record, folder)
+        if folder.final() is not None and folder.model_file.exists() and longer is None:
+            return _finished(folder, record, data, reporter)
+        session = go_on(task, folder, settings, record, data, longer, reporter)
+        session.stop = stop
+        return session.run()
+
+
+def _finished(folder: RunFolder, record: dict[str, Any], data: Any, reporter: Reporter) -> Run:
+    run: Run = load(folder.path)
+    if not folder.report_file.exists():  # killed between the last figure and the report
+        run.task.report(run, data)
+    if record["steps"]:
+        reporter.note(f"{folder.path} has finished; a longer --budget would go on")
+    else:
+        reporter.note(f"{folder.path} was fitted in one go: there is nothing to resume")
+    return run
+
+
+def _refuse_other_data(data: Any, record: dict[str, Any], folder: RunFolder) -> None:
+    """Whatever was read now must be what was read then; what need not be read again is not compared."""
+    for name, checksum in data.checksums.items():
+        if checksum != record["checksums"].get(name, checksum):
+            raise UsageError(
+                f"the {name} is not what the run in {folder.path} was trained on (its checksum differs); restore it, "
+                "or start another run with another --out"
+            )
+
+
+def _refuse_conflicts(task: Task, said: Mapping[str, Any], settings: Any, folder: RunFolder) -> None:
+    known = flags_of(task.settings_type)
+    with_flags(settings, said)  # refuses unknown names
+    task.check(settings, said)
+    for name, value in said.items():
+        have = value_of(settings, *known[name])
+        if name not in (*task.may_move, "budget") and value != have:
+            raise UsageError(
+                f"--{dashed(name)} {value} conflicts with {have} in {folder.settings_file}; leave it out to resume, "
+                "or start another run with another --out"
+            )
+
+
+def _longer_budget(task: Task, said: Mapping[str, Any], settings: Any, record: dict[str, Any]) -> str | None:
+    """The new budget if it is longer than the run's; a shorter one or another unit is refused."""
+    wanted, have = said.get("budget"), settings.training.budget
+    if wanted is None or parse_budget(wanted) == parse_budget(have):
+        return None
+    new, old = parse_budget(wanted), parse_budget(have)
+    if new.unit != old.unit or new.amount < old.amount:
+        raise UsageError(
+            f"--budget {wanted} conflicts with the run's {have}; a resumed run takes a longer one of its unit"
+        )
+    longer: str = wanted
+    return longer

@@ -1,0 +1,58 @@
+"""What is learnt: a batch and a model in, a sum with its count out.
+
+An objective is called by the loop as ``loss = objective(model, batch, state)``. It alone knows how the model is
+called and what the batch holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqlab.core.state import State
+from seqlab.core.types import PairCounts, TokenBatch
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A sum with its count, and what the model is to remember for the next batch (None: nothing)."""
+
+    total: Tensor
+    count: int
+    state: State = None
+
+
+@dataclass(frozen=True)
+class Score:
+    """Of a validation: the lower the value, the better; `figures` are logged beside it."""
+
+    value: float
+    figures: dict[str, float]
+
+
+Objective = Callable[[Any, Any, State], Loss]
+
+
+@dataclass(frozen=True)
+class NextToken:
+    """Σ −ln p(next token), for rows of tokens; with `carry` the state goes on to the next batch."""
+
+    carry: bool
+
+    def __call__(self, model: nn.Module, batch: TokenBatch, state: State) -> Loss:
+        logits, state = model(batch.inputs, state)
+        return Loss(sum_of_nats(logits, batch.targets), batch.count, state if self.carry else None)
+
+
+def counted_pairs(model: Any, batch: PairCounts, state: State) -> Loss:
+    """Σ −ln p(second | first) over counted pairs, differentiated by hand (`ops.pairs`)."""
+    return Loss(model.nats_of_pairs(batch), batch.count)
+
+
+def sum_of_nats(logits: Tensor, targets: Tensor) -> Tensor:
+    """Σ −ln p(target):  logits (B, T, V), targets (B, T) -> scalar."""
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")

@@ -1,0 +1,1 @@
+"""The duel: models of equal budget on one text, several seeds each, and a verdict."""

@@ -1,0 +1,1 @@
+"""Language models: from a text to a run folder, and what a run can do."""

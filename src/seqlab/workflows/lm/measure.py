@@ -1,0 +1,94 @@
+"""Scoring the parts of a text that were encoded for a run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqlab.core.reporting import Reporter
+from seqlab.core.types import Surprisals
+from seqlab.data.tokenizers import Tokenizer
+from seqlab.evaluation.perplexity import Figures, figures_of
+from seqlab.evaluation.surprisal import ModelScorer, nats_of_ids, policy_for, segment_starts
+from seqlab.runs.run import Run
+from seqlab.training.objectives import Score
+from seqlab.workflows.lm.data import Prepared
+
+QUICK_TOKENS = 12_288  # of the validation text, scored on the way; the whole of it is scored at the end
+HELD_OUT = ("validation", "test")
+VALIDATION_BITS = "validation_bits_per_byte"  # logged beside each validation
+
+
+def quick_validation(model: Any, data: Prepared) -> Score:
+    """Nats per token over evenly spaced segments of the validation text (all of it if it is short).
+
+    Beside it what that comes to for the whole text, with what no model decides: spelling and restoration.
+    """
+    part, policy = data.parts["validation"], policy_for(model)
+    starts = segment_starts(len(part.ids), policy, QUICK_TOKENS)
+    mean = float(nats_of_ids(model, part.ids, data.tokenizer.begin_id, policy, starts=starts).mean())
+    overhead, size = data.validation_overhead
+    bits = (mean * part.facts.tokens + overhead) / (math.log(2) * size)
+    return Score(mean, {VALIDATION_BITS: bits})
+
+
+def measure_run(run: Run, data: Prepared, reporter: Reporter) -> dict[str, Any]:
+    """The figures of the validation text and, once, of the test text; None for a part that is empty."""
+    scored = {name: score_part(run.model, data, name, reporter) for name in HELD_OUT if data.parts[name].facts.tokens}
+    run.measured.update(scored)
+    figures = {name: scored[name].figures.as_json() if name in scored else None for name in HELD_OUT}
+    best = "test" if "test" in scored else "validation"
+    headline = {"label": f"bits/byte ({best})", "value": scored[best].figures.bits_per_byte}
+    counted = {} if run.record["steps"] else {"tokens": data.parts["train"].facts.tokens}
+    return {"context": str(policy_for(run.model)), **counted, **figures, "headline": headline}
+
+
+@dataclass(frozen=True)
+class PartScore:
+    """One part as it was encoded: nats of every token, and the figures of the original."""
+
+    nats: NDArray[np.float64]  # with spelling
+    spelling: NDArray[np.float64] | None
+    figures: Figures
+
+    def surprisals(self, tokenizer: Tokenizer, text: str) -> Surprisals:
+        """The table that `Scorer.score` would make of the same text, without asking the model again."""
+        encoding = tokenizer.encode(text)
+        spelling = np.zeros(len(self.nats)) if self.spelling is None else self.spelling
+        return Surprisals(self.nats, encoding.start, encoding.end, encoding.unknown, spelling, encoding.lossy)
+
+
+def score_part(model: Any, data: Prepared, name: str, reporter: Reporter | None = None) -> PartScore:
+    """A whole part, every token counted once; unknown tokens pay for their spelling.
+
+    If the text was normalised, the price of undoing that is added and the units are those of the original.
+    """
+    scored = _score_used(model, data, name, reporter or Reporter())
+    undo = data.undoing.get(name)
+    if undo is None:
+        return scored
+    figures = replace(
+        scored.figures,
+        nats=scored.figures.nats + undo.nats,
+        restoration=undo.nats,
+        bytes=undo.bytes,
+        characters=undo.characters,
+        words=undo.words,
+    )
+    return replace(scored, figures=figures)
+
+
+def _score_used(model: Any, data: Prepared, name: str, reporter: Reporter) -> PartScore:
+    part, tokenizer = data.parts[name], data.tokenizer
+    with reporter.task(f"scoring the {name} text", 1.0):
+        if tokenizer.unknown_id is not None:  # what is unknown has to be read again
+            text = data.read(name)
+            table = ModelScorer(model, tokenizer).score(text, progress=reporter.advance)
+            return PartScore(table.nats, table.spelling, figures_of(table, text))
+        nats = nats_of_ids(model, part.ids, tokenizer.begin_id, policy_for(model), progress=reporter.advance)
+    facts = part.facts
+    return PartScore(nats, None, Figures(float(nats.sum()), facts.tokens, facts.characters, facts.bytes, facts.words))

@@ -1,0 +1,65 @@
+"""What can be refused before torch is loaded and before any data is read: wrong use answers at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from seqlab.core.errors import UsageError
+from seqlab.core.settings.fields import check_group, check_settings, check_threads, from_table, with_flags
+from seqlab.core.settings.generation import GenerationSettings
+from seqlab.core.settings.lm import LMSettings, check_said, check_vocab_size, fill_lm
+from seqlab.data.normalise import parse_steps
+from seqlab.data.sources import check_encoding, check_source
+from seqlab.runs.folder import RunFolder, check_writable, read_toml
+
+
+def check_train(
+    said: dict[str, Any],
+    *,
+    out: str | Path | None,
+    resume: bool,
+    from_run: str | Path | None,
+    config: str | Path | None,
+    threads: int | None,
+) -> None:
+    """Refuse, in one line, what `train_lm` could never do."""
+    check_threads(threads)
+    asked = with_flags(LMSettings(), said)
+    check_settings(asked)
+    check_encoding(asked.data.encoding)
+    parse_steps(asked.data.normalise)
+    if resume and out is None:
+        raise UsageError("--resume needs the run's folder: --out runs/…")
+    if config and from_run:
+        raise UsageError("--config and --from both say what the model is; give one of them")
+    if config is not None and not resume:
+        asked = with_flags(from_table(LMSettings, read_toml(Path(config)), str(config)), said)
+        _check_new(asked, said)
+    if from_run is not None and not resume:
+        RunFolder(from_run).read()
+    if out is not None and resume and not (RunFolder(out).is_free() and said):
+        RunFolder(out).read()
+        return
+    if config is None and from_run is None and (not resume or said):
+        _check_new(asked, said)
+    if out is not None and not resume:
+        if not RunFolder(out).is_free():
+            raise UsageError(f"{out} exists already; go on with --resume or choose another --out")
+        check_writable(Path(out))
+
+
+def _check_new(asked: LMSettings, said: dict[str, Any]) -> None:
+    settings = fill_lm(asked)
+    check_said(settings, said)
+    if not settings.data.text:
+        raise UsageError("no text is named; for example: seqlab lm train my.txt")
+    check_source(settings.data.text)
+    check_vocab_size(settings)
+
+
+def check_generate(folder: str | Path, how: dict[str, Any], threads: int | None) -> None:
+    """Refuse, in one line, what `generate` could never do."""
+    check_threads(threads)
+    check_group(GenerationSettings(**how))
+    RunFolder(folder).read()

@@ -1,0 +1,215 @@
+"""Language modelling as a task: which batches, which objective, which figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor, nn
+
+from seqlab.core.errors import UsageError
+from seqlab.core.registry import FITTED_MODELS, look_up
+from seqlab.core.reporting import Reporter
+from seqlab.core.settings.fields import dashed, filled, flags_of, value_of, with_changes
+from seqlab.core.settings.lm import (
+    FULL_GRADIENT_VOCABULARY,
+    DataSettings,
+    LMSettings,
+    LMTrainingSettings,
+    check_said,
+    fill_lm,
+    model_fields,
+)
+from seqlab.core.traits import traits_of
+from seqlab.core.units import human_count
+from seqlab.data.batching import PairBatches, StreamBatches, WindowBatches
+from seqlab.data.tokenizers import read_tokenizer
+from seqlab.models.build import MODEL_SIZES, build_lm_from_settings, known_sizes, refuse_unknown_sizes
+from seqlab.runs.run import Run
+from seqlab.runs.session import Session
+from seqlab.runs.task import Kept, Task
+from seqlab.training.objectives import NextToken, Score, counted_pairs
+from seqlab.training.plan import Learning
+from seqlab.workflows.lm.data import TOKENIZER, Prepared, full_place, prepare_text
+from seqlab.workflows.lm.measure import measure_run, quick_validation
+from seqlab.workflows.lm.report import write_report
+from seqlab.workflows.lm.vectors import start_from_vectors
+
+if TYPE_CHECKING:
+    from seqlab.workflows.lm.run import LMRun
+
+MUCH_SHARED = 0.05  # of the held-out text: from here on the figures flatter
+
+
+class LanguageModelling(Task):
+    kind: ClassVar[str] = "lm"
+    unit: ClassVar[str] = "nats_per_token"
+    counted: ClassVar[str] = "tokens"
+    settings_type: ClassVar[type] = LMSettings
+    may_move: ClassVar[tuple[str, ...]] = ("text",)
+
+    # ---- settings
+
+    def fill(self, settings: LMSettings) -> LMSettings:
+        return fill_lm(settings)
+
+    def check(self, settings: LMSettings, said: Mapping[str, Any]) -> None:
+        if not settings.data.text:
+            raise UsageError("no text is named; for example: seqlab lm train my.txt")
+        check_said(settings, said)
+        if model_fields(settings.model.kind) is None:  # one of somebody's own, which its constructor describes
+            kind = settings.model.kind
+            refuse_unknown_sizes(kind, said.keys() & set(MODEL_SIZES), known_sizes(kind))
+
+    def name(self, settings: LMSettings) -> str:
+        return f"{stem_of(settings.data.text)}-{settings.model.kind}"
+
+    def summary(self, settings: LMSettings, data: Prepared) -> dict[str, str]:
+        return {"model": settings.model.kind, "data": data.text.name}
+
+    def inherit(self, parent: Run, said: Mapping[str, Any]) -> LMSettings:
+        """Model, tokenizer and normalisation are the parent's; only what they do not fix may be said."""
+        have: LMSettings = parent.settings
+        if have.model.kind in FITTED_MODELS:
+            raise UsageError(f"--from {parent.folder}: an n-gram is fitted by counting and cannot be trained further")
+        for name, (group, f) in flags_of(LMSettings).items():
+            fixed = group in ("model", "tokenizer") and f.name != "dropout"
+            fixed = fixed or f.name == "normalise"
+            fixed = fixed or (f.name == "context" and traits_of(parent.model).window is not None)
+            if fixed and name in said and said[name] != value_of(have, group, f):
+                raise UsageError(
+                    f"--{dashed(name)} {said[name]} conflicts with --from {parent.folder}, "
+                    f"which has {value_of(have, group, f) or 'none'}; leave it out"
+                )
+        data = DataSettings(normalise=have.data.normalise)
+        return LMSettings(data, have.tokenizer, have.model, LMTrainingSettings(context=have.training.context))
+
+    # ---- data and model
+
+    def prepare(self, settings: LMSettings, reporter: Reporter, kept: Kept | None = None) -> Prepared:
+        return prepare_text(settings, reporter, kept)
+
+    def settle(self, settings: LMSettings, data: Prepared) -> LMSettings:
+        changes: dict[str, dict[str, Any]] = {"data": {"text": full_place(settings.data.text)}}
+        if data.vectors is not None and settings.model.vectors is not None:
+            changes["model"] = {"vector_width": data.vectors.matrix.shape[1]}
+        if settings.model.kind == "bigram" and settings.training.full_gradient is None:
+            few = data.tokenizer.vocab_size <= FULL_GRADIENT_VOCABULARY
+            changes["training"] = {"full_gradient": few}
+        return with_changes(settings, changes)
+
+    def build(self, settings: LMSettings, data: Prepared, reporter: Reporter) -> Any:
+        vocab_size = data.tokenizer.vocab_size
+        if settings.model.kind in FITTED_MODELS:
+            with reporter.task("counting", None):
+                fit = look_up(FITTED_MODELS, settings.model.kind, "model").fit
+                return fit(data.parts["train"].ids, vocab_size, filled(settings.model.order))
+        model = build_lm_from_settings(settings, vocab_size)
+        if data.vectors is not None and settings.model.vectors is not None:
+            start_from_vectors(model, data.vectors)
+        return model
+
+    def outline(self, settings: LMSettings, files: Mapping[str, bytes]) -> nn.Module:
+        model: nn.Module = build_lm_from_settings(settings, _tokenizer(files).vocab_size)
+        return model
+
+    def restore(
+        self, settings: LMSettings, files: Mapping[str, bytes], weights: dict[str, Tensor], source: str
+    ) -> nn.Module:
+        if settings.model.kind not in FITTED_MODELS:
+            return super().restore(settings, files, weights, source)
+        made = look_up(FITTED_MODELS, settings.model.kind, "model").from_tensors
+        model: nn.Module = made(_tokenizer(files).vocab_size, filled(settings.model.order), weights, source)
+        return model
+
+    def weights(self, model: Any) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = model.tensors() if _is_counted(model) else super().weights(model)
+        return found
+
+    def parameters(self, model: Any) -> int:
+        """Numbers that were learnt; of an n-gram, one count for each."""
+        count: int = model.learnt if _is_counted(model) else super().parameters(model)
+        return count
+
+    # ---- training and measuring
+
+    def learning(self, settings: LMSettings, data: Prepared, model: Any) -> Learning | None:
+        training, traits = settings.training, traits_of(model)
+        ids, begin_id = data.parts["train"].ids, data.tokenizer.begin_id
+        if traits.learns_from == "counts":
+            return None
+        if traits.learns_from == "pairs":
+            size = None if training.full_gradient else filled(training.batch) * filled(training.context)
+            pairs = PairBatches(ids, begin_id, model.vocab_size, size, training.seed)
+            return Learning(pairs, counted_pairs, {"batch": pairs.batch})
+        carry = bool(training.carry) and traits.carries_state
+        make = StreamBatches if carry else WindowBatches
+        rows = make(ids, begin_id, filled(training.batch), filled(training.context), training.seed)
+        return Learning(rows, NextToken(carry), {"batch": rows.batch})
+
+    def validate(self, model: Any, data: Prepared) -> Score:
+        return quick_validation(model, data)
+
+    def measure(self, run: Run, data: Prepared, reporter: Reporter) -> dict[str, Any]:
+        return measure_run(run, data, reporter)
+
+    def report(self, run: Run, data: Prepared) -> None:
+        write_report(run, data.overlap, data.text)
+
+    def describe(self, session: Session) -> None:
+        data, settings, note = session.data, session.settings, session.reporter.note
+        model, learning = settings.model, session.learning
+        if learning is None:
+            note(
+                f"{data.text.name}: {human_count(data.parts['train'].facts.tokens)} {settings.tokenizer.kind} tokens, "
+                f"{human_count(session.record['parameters'])} n-grams up to order {model.order}"
+            )
+            return
+        counts = " / ".join(f"{human_count(p.facts.tokens)}" for p in data.parts.values())
+        note(
+            f"{data.text.name}: {data.text.bytes:,} bytes, {settings.tokenizer.kind} tokens "
+            f"{counts} (train / validation / test), vocabulary {data.tokenizer.vocab_size:,}"
+        )
+        (session.reporter.warn if data.overlap.fraction > MUCH_SHARED else note)(data.overlap.sentence())
+        depth = f", depth {model.depth}" if model.depth else ""
+        note(
+            f"{model.kind} {model.size}: width {model.width}{depth}, "
+            f"{human_count(session.record['parameters'])} parameters; {session.record['steps']:,} steps of "
+            f"{learning.batches.count_per_step:,} tokens; {session.record['threads']} threads, "
+            f"seed {settings.training.seed}"
+        )
+
+    def shown(self, data: Prepared, loss: float, speed: float) -> dict[str, str]:
+        facts = data.parts["train"].facts
+        bits = loss * facts.tokens / facts.characters / math.log(2)
+        words = {"loss": f"loss {loss:.3f}", "bits": f"{bits:.3f} bits/char"}
+        return words | {"speed": f"{human_count(speed)} tok/s"}
+
+    @property
+    def run_type(self) -> type[LMRun]:
+        from seqlab.workflows.lm.run import LMRun
+
+        return LMRun
+
+    def trial(self, folder: Path) -> dict[str, Any]:
+        text = folder / "trial.txt"
+        lines = [f"{k * k % 97} is the square of {k} up to ninety-seven.\n" for k in range(300)]
+        text.write_text("".join(lines), encoding="utf-8", newline="")
+        sizes = dict(model="gru", tokenizer="char", width=16, depth=1, batch=4, context=8, dropout=0.2)
+        return sizes | {"text": str(text), "budget": "12steps", "eval_every": 4}
+
+
+def _is_counted(model: Any) -> bool:
+    return traits_of(model).learns_from == "counts"
+
+
+def _tokenizer(files: Mapping[str, bytes]) -> Any:
+    return read_tokenizer(files[TOKENIZER], TOKENIZER)
+
+
+def stem_of(source: str) -> str:
+    """What folders that belong to a text are called by."""
+    stem = Path(source).name.split(".")[0] or "text"
+    return "stdin" if source == "-" else stem[:60]
