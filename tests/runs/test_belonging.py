@@ -178,8 +178,8 @@ def test_a_duel_prepares_its_text_once_and_scores_the_test_text_once(
     small_text: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fitted, scored = [], []
-    fit, score = lm_data._fitted_tokenizer, measure._score_used
-    monkeypatch.setattr(lm_data, "_fitted_tokenizer", lambda *args: (fitted.append(1), fit(*args))[1])
+    fit, score = lm_data._learnt_tokenizer, measure._score_used
+    monkeypatch.setattr(lm_data, "_learnt_tokenizer", lambda *args: (fitted.append(1), fit(*args))[1])
     monkeypatch.setattr(measure, "_score_used", lambda *args: (scored.append(args[2]), score(*args))[1])
     monkeypatch.setattr("seqlab.workflows.duel.duel.LMRun.scorer", property(lambda _: pytest.fail("scored again")))
     how = {k: v for k, v in tiny.items() if k != "depth"}

@@ -3,15 +3,17 @@ import itertools
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from seqlab.core.errors import NotFiniteError
 from seqlab.core.types import TokenBatch
+from seqlab.data.batching import PairBatches
 from seqlab.models import build_lm
 from seqlab.training.loop import Logged, Plan, Position, train, training_step
-from seqlab.training.objectives import NextToken, Score, sum_of_nats
+from seqlab.training.objectives import NextToken, Score, counted_pairs, sum_of_nats
 from seqlab.training.optim import build_optimiser
 from seqlab.training.schedules import Schedule
 
@@ -232,3 +234,14 @@ def test_a_bad_output_layer_is_named(tied: bool) -> None:
         model.output.bias[0] = torch.nan
     with pytest.raises(NotFiniteError, match=r"activation is not finite is 'output'"):
         training_step(model, CARRY, build_optimiser(model, 0.1, 0.0), batches(0), plan(), Position(), 0.1)
+
+
+@pytest.mark.parametrize("layer", ["embedding", "hidden", "output"])
+def test_an_objective_that_calls_no_module_still_names_the_layer(layer: str) -> None:
+    """The bigram's loss is formed from its weights, not by calling its layers."""
+    model = build_lm("bigram", vocab_size=V, width=8).double()
+    batch = PairBatches(np.arange(40) % V, V, V, None, 0)(0)
+    with torch.no_grad():
+        getattr(model, layer).weight.fill_(torch.nan)
+    with pytest.raises(NotFiniteError, match=f"loss became nan at step 1; .* is '{layer}'"):
+        training_step(model, counted_pairs, build_optimiser(model, 0.1, 0.0), batch, plan(), Position(), 0.1)

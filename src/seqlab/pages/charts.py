@@ -117,9 +117,9 @@ def _mean(runs: Sequence[CurveOfRun], attribute: str) -> list[float]:
 
 
 def _range_of_curves(curves: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """From the best value up to where every curve has come after a tenth of its way: the first fall is cut off."""
+    """From the best value up to the worst after a tenth of the way: the first fall is cut off, no later rise is."""
     low = min(min(curve) for curve in curves)
-    high = max(curve[len(curve) // 10] for curve in curves)
+    high = max(max(curve[len(curve) // 10 :]) for curve in curves)
     margin = 0.06 * (high - low) or 0.1
     return low - margin, high + margin
 

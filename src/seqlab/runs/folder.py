@@ -153,11 +153,9 @@ class RunFolder:
 
     def _require_run(self) -> None:
         if not self.path.is_dir():
-            raise UsageError(f"there is no run folder {self.path}; 'seqlab lm train TEXT --out {self.path}' makes one")
+            raise UsageError(f"there is no run folder {self.path}; 'seqlab runs list' shows those below runs/")
         if not self.has_run():
-            raise UsageError(
-                f"{self.path} is not a run folder: it has no settings.toml; name one that 'seqlab lm train' made"
-            )
+            raise UsageError(f"{self.path} is not a run folder: it has no settings.toml; name one that seqlab made")
 
     @property
     def identity(self) -> str | None:

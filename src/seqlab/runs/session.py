@@ -206,9 +206,6 @@ def go_on(
     reporter: Reporter,
 ) -> Session:
     """The session that a folder's run goes on with, from its last checkpoint."""
-    model: nn.Module
-    if record["steps"] and not folder.checkpoint_file.exists():
-        load_own(folder, folder.checkpoint_file)  # says that it is missing
     if not record["steps"]:
         return _refit(task, folder, settings, record, data, reporter)
     tensors, saved = load_own(folder, folder.checkpoint_file)

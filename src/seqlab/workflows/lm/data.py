@@ -100,7 +100,7 @@ def prepare_text(settings: LMSettings, reporter: Reporter, kept: Kept | None = N
     steps = parse_steps(settings.data.normalise)
     used, bounds, undoing = _normalised(text, bounds, steps, reporter) if steps else (text, bounds, {})
     if kept is None:
-        tokenizer = _fitted_tokenizer(used, bounds["train"], settings, reporter)
+        tokenizer = _learnt_tokenizer(used, bounds["train"], settings, reporter)
     else:
         tokenizer = read_tokenizer(kept.files[TOKENIZER], TOKENIZER)
     with reporter.task("encoding", used.bytes):
@@ -166,7 +166,7 @@ def _checked_bounds(text: Text, split: str) -> Bounds:
     return bounds
 
 
-def _fitted_tokenizer(text: Text, bounds: tuple[int, int], settings: LMSettings, reporter: Reporter) -> Tokenizer:
+def _learnt_tokenizer(text: Text, bounds: tuple[int, int], settings: LMSettings, reporter: Reporter) -> Tokenizer:
     size = bounds[1] - bounds[0]
     kind, asked = filled(settings.tokenizer.kind), settings.tokenizer.vocab_size
     tokenizer_type = look_up(TOKENIZERS, kind, "tokenizer")
