@@ -1,10 +1,6 @@
-"""From a text to a run folder, from Python."""
+"""From a text to a run, from Python."""
 
-import io
 import math
-import os
-import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +10,7 @@ import torch
 from tests.conftest import tiny_for
 
 import seqlab
-from seqlab.core.errors import DataError, NotFiniteError, UsageError
+from seqlab.core.errors import NotFiniteError, UsageError
 from seqlab.core.registry import MODELS, TOKENIZERS
 from seqlab.core.settings.fields import with_flags
 from seqlab.core.settings.lm import LMSettings, fill_lm
@@ -132,36 +128,6 @@ def test_the_test_text_is_scored_once_and_at_the_end(
     assert scored[-1] == test_tokens
 
 
-def test_the_run_folder_is_complete(small_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    run = seqlab.train_lm(small_text, out=tmp_path / "run", **tiny)
-    names = {p.name for p in run.folder.iterdir()}
-    assert names == {
-        "settings.toml", "tokenizer.json", "model.safetensors", "checkpoints",
-        "metrics.jsonl", "loss.png", "samples.txt", "report.html",
-    }  # fmt: skip
-    record = run.record
-    assert record["steps"] == 12
-    assert record["threads"] == 1
-    assert record["text_sha256"] == open_text(str(small_text)).sha256
-    assert set(record["versions"]) >= {"seqlab", "torch", "python", "numpy"}
-    assert record["asked"]["budget"] == "12steps"
-    assert (run.folder / "loss.png").read_bytes().startswith(b"\x89PNG")
-    page = (run.folder / "report.html").read_text()
-    assert "data:image/png;base64," in page
-    assert "http" not in page.replace("http-equiv", "")
-    for figure in ("nats_per_token", "bits_per_byte"):
-        assert f"{run.final['validation'][figure]:.4f}" in page  # type: ignore[index]
-
-
-def test_a_page_shows_hostile_text_as_text(tmp_path: Path, tiny: dict[str, Any]) -> None:
-    path = tmp_path / "<script>alert(1)<script>.txt"
-    path.write_text("<script>alert(2)</script> & <b>bold</b>\n" * 300)
-    run = seqlab.train_lm(path, out=tmp_path / "run", tokenizer="char", **tiny)
-    page = (run.folder / "report.html").read_text()
-    assert "<script>" not in page
-    assert "&lt;script&gt;" in page
-
-
 def test_going_on_from_trained_weights(small_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
     parent = seqlab.train_lm(small_text, out=tmp_path / "parent", model="gru", tokenizer="char", **tiny)
     more = tmp_path / "more.txt"
@@ -185,21 +151,6 @@ def test_recorded_settings_run_again_to_the_same_bits(small_text: Path, tmp_path
     assert same_weights(tmp_path / "1", tmp_path / "2")
 
 
-def test_a_run_from_standard_input_can_be_resumed(
-    tmp_path: Path, small_text: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(small_text.read_bytes())))
-    seqlab.train_lm("-", out=tmp_path / "run", **tiny)
-    run = seqlab.train_lm(out=tmp_path / "run", resume=True, budget="14steps")
-    assert run.final["step"] == 14  # type: ignore[index]
-
-
-def test_without_a_test_part(small_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    run = seqlab.train_lm(small_text, out=tmp_path / "run", split="90/10", **tiny)
-    assert run.final["test"] is None  # type: ignore[index]
-    assert "test text" not in (run.folder / "report.html").read_text().split("Every token")[0]
-
-
 def test_early_stopping_keeps_the_best_weights(small_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
     settings = tiny | {"budget": "400steps", "eval_every": 2, "patience": 2, "learning_rate": 0.3, "decay": "constant"}
     run = seqlab.train_lm(small_text, out=tmp_path / "run", model="rnn", **settings)
@@ -217,41 +168,6 @@ def test_a_loss_that_explodes_stops_the_run_and_keeps_the_last_good_state(
     with pytest.raises(NotFiniteError, match=r"at step \d+; .*try a smaller --learning-rate"):
         seqlab.train_lm(small_text, out=tmp_path / "run", model="transformer", heads=2, **settings)
     load_tensors(tmp_path / "run" / "checkpoints" / "last.safetensors")
-
-
-def test_existing_folders_are_never_overwritten(small_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "precious.txt").write_text("x")
-    with pytest.raises(UsageError, match="exists already; go on with --resume or choose another --out"):
-        seqlab.train_lm(small_text, out=tmp_path / "notes", **tiny)
-    with pytest.raises(UsageError, match="not a run folder"):
-        seqlab.train_lm(small_text, out=tmp_path / "notes", resume=True, **tiny)
-    assert (tmp_path / "notes" / "precious.txt").read_text() == "x"
-    with pytest.raises(UsageError, match="--resume needs the run's folder"):
-        seqlab.train_lm(small_text, resume=True)
-
-
-def test_default_folders_are_numbered(
-    small_text: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for number in (1, 2):
-        run = seqlab.train_lm(small_text, model="rnn", **tiny)
-        assert run.folder == Path(f"runs/small-rnn-{number}")
-
-
-@pytest.mark.parametrize("content", ["x", "short text", "a b c d e f g"])
-def test_texts_shorter_than_a_context_are_one_line(content: str, tmp_path: Path) -> None:
-    (tmp_path / "t.txt").write_text(content)
-    with pytest.raises(DataError, match=r"tokens, fewer than one context|too few for a validation part"):
-        seqlab.train_lm(tmp_path / "t.txt", out=tmp_path / "run", budget="2steps")
-    assert not (tmp_path / "run").exists()
-
-
-def test_one_enormous_line_trains(tmp_path: Path, tiny: dict[str, Any]) -> None:
-    (tmp_path / "t.txt").write_text("abcdefghij" * 30_000)
-    run = seqlab.train_lm(tmp_path / "t.txt", out=tmp_path / "run", tokenizer="bpe", vocab_size=300, **tiny)
-    assert run.final["validation"]["bytes"] == 30_000  # type: ignore[index]
 
 
 def test_budgets_become_steps() -> None:
@@ -320,29 +236,6 @@ def test_greedy_generation_is_the_same_from_disk(small_text: Path, tmp_path: Pat
     assert np.isfinite(ModelScorer(run.model, run.tokenizer).score("zebra").nats).all()
 
 
-def test_shared_passages_are_reported_and_remembered(tmp_path: Path, tiny: dict[str, Any]) -> None:
-    from seqlab.core.reporting import Reporter
-
-    class Listener(Reporter):
-        def __init__(self) -> None:
-            self.lines: list[str] = []
-
-        def note(self, line: str) -> None:
-            self.lines.append(line)
-
-    passage = "This very sentence stands in the training text and again in the part held out for validation. "
-    filler = " ".join(f"w{k * 7919 % 9973}" for k in range(900))
-    (tmp_path / "t.txt").write_text(passage + filler + filler[::-1] + passage)
-    said = []
-    for out in ("1", "2"):
-        listener = Listener()
-        run = seqlab.train_lm(tmp_path / "t.txt", out=tmp_path / out, reporter=listener, **tiny)
-        said.append(next(line for line in listener.lines if "passages of 64 bytes" in line))
-    assert said[0] == said[1]
-    assert "This very sentence stands" in said[0]
-    assert "This very sentence stands" in (run.folder / "report.html").read_text()
-
-
 def test_the_final_figures_are_those_of_the_best_weights(
     small_text: Path, tmp_path: Path, tiny: dict[str, Any]
 ) -> None:
@@ -381,29 +274,3 @@ def test_training_leaves_torch_as_it_was(
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.get_num_threads() == 1
     assert not torch.are_deterministic_algorithms_enabled()
-
-
-def test_a_folder_that_seqlab_did_not_begin_is_not_touched(
-    small_text: Path, tmp_path: Path, tiny: dict[str, Any]
-) -> None:
-    """Even if its files have the names that a run's have."""
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "tokenizer.json").write_text("precious")
-    (other / "metrics.jsonl").write_text("precious")
-    for resume in (False, True):
-        with pytest.raises(UsageError, match=r"exists already|not a run folder"):
-            seqlab.train_lm(small_text, out=other, resume=resume, **tiny)
-    assert {p.read_text() for p in other.iterdir()} == {"precious"}
-
-
-def test_a_pipe_is_a_text(small_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    content = small_text.read_bytes()
-    writer = threading.Thread(target=pipe.write_bytes, args=(content,))
-    writer.start()
-    run = seqlab.train_lm(pipe, out=tmp_path / "run", **tiny)
-    writer.join()
-    assert run.record["text_bytes"] == len(content)
-    assert seqlab.train_lm(out=tmp_path / "run", resume=True, budget="14steps").final["step"] == 14  # type: ignore[index]
