@@ -69,7 +69,20 @@ def test_the_file_tree_is_that_of_the_package() -> None:
     assert rooms == {p.name for p in (ROOT / "src" / "seqlab").iterdir() if p.is_dir() and any(p.glob("*.py"))}
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/measuring.md"])
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))])
 def test_links_and_pictures_exist(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
         assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+def test_the_page_on_tasks_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last block as it stands; the others are parts of the toy task."""
+    monkeypatch.chdir(tmp_path)
+    page = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "tasks.md").read_text(), flags=re.S)
+    toy = (ROOT / "tests" / "contracts" / "parity.py").read_text()
+    settings = [line for line in page[0].splitlines() if line and not line.startswith("from ")]
+    assert all(line in toy for line in settings)
+    assert [line for line in page[1].splitlines()[1:] if line in toy] == page[1].splitlines()[1:]
+    names: dict[str, object] = {}
+    exec(compile(page[-1], "docs/tasks.md", "exec"), names)
+    assert names["run"].final["step"] == 300  # type: ignore[attr-defined]

@@ -62,6 +62,7 @@ def loss(model: nn.Module, batch: Strings, state: None) -> Loss:
 
 class Parity(Task):
     kind, unit, counted, settings_type = "parity", "nats_per_string", "strings", ParitySettings
+    may_move = ("file",)
 
     def prepare(self, settings: ParitySettings, reporter: Any, kept: Any = None) -> Strings:
         content = Path(settings.data.file).read_text()

@@ -43,10 +43,14 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
             partial.unlink(missing_ok=True)
 
 
+def is_partial(name: str) -> bool:
+    return PARTIAL.fullmatch(name) is not None
+
+
 def remove_partials(folder: Path) -> None:
     """Delete what killed writes left in a folder. Nobody else may be writing there: his file would be lost."""
     for path in list(folder.glob(".*.partial")):
-        if PARTIAL.fullmatch(path.name) and path.is_file():
+        if is_partial(path.name) and path.is_file():
             with write_failures(path):
                 path.unlink(missing_ok=True)
 

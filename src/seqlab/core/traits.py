@@ -40,7 +40,8 @@ class HasTraits(Protocol):
 
 def traits_of(model: object) -> Traits:
     """The model's traits; one that declares none reads on and on and carries nothing between batches."""
-    return model.traits if isinstance(model, HasTraits) else Traits()
+    declared = model.traits if isinstance(model, HasTraits) else None
+    return declared if isinstance(declared, Traits) else Traits()
 
 
 # --------------------------------------------------------------------------- of modules, by their type alone

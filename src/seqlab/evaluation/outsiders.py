@@ -120,7 +120,7 @@ class ModuleScorer:
 
 def _own_window(module: nn.Module) -> int | None:
     """The window of a seqlab model; of anybody else's, its attribute `context`, by which such a thing often goes."""
-    if isinstance(module, HasTraits):
+    if isinstance(module, HasTraits) and isinstance(module.traits, Traits):
         return module.traits.window
     context = getattr(module, "context", None)
     return context if isinstance(context, int) else None

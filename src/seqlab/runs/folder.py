@@ -26,7 +26,15 @@ import tomli_w
 from filelock import FileLock, Timeout
 
 from seqlab.core.errors import DamageError, SeqlabError, UsageError
-from seqlab.core.files import canonical_json, make_folder, remove_partials, sha256_of, write_bytes, write_failures
+from seqlab.core.files import (
+    canonical_json,
+    is_partial,
+    make_folder,
+    remove_partials,
+    sha256_of,
+    write_bytes,
+    write_failures,
+)
 from seqlab.core.registry import TASKS
 
 FORMAT = 3  # 2: files did not name their run; 1: recurrent weights inside torch's modules
@@ -69,7 +77,7 @@ class RunFolder:
             return True
         if not self.path.is_dir() or self.has_run():
             return False
-        return self._mark.exists() or all(path.name == LOCK for path in self.path.iterdir())
+        return self._mark.exists() or holds_nothing(self.path)
 
     def begin(self, identity: str) -> None:
         """Mark the folder as one that a run is being started in, until `write`; call it inside `locked`."""
@@ -98,6 +106,8 @@ class RunFolder:
         try:
             for folder in (self.path, self.checkpoint_file.parent):
                 remove_partials(folder)
+            if self.has_run():
+                self._mark.unlink(missing_ok=True)
             yield
         finally:
             with contextlib.suppress(OSError):  # nobody waits for this lock, so nobody is left with a dead one
@@ -124,15 +134,15 @@ class RunFolder:
         write_bytes(self.settings_file, tomli_w.dumps({"sha256": _signature(whole), **whole}).encode())
         self._mark.unlink(missing_ok=True)
 
-    def read(self) -> Stored:
-        """What settings.toml says; refuses damage and another format."""
+    def read(self, *, any_kind: bool = False) -> Stored:
+        """What settings.toml says; refuses damage, another format and (unless told otherwise) a kind not registered."""
         self._require_run()
         table = read_toml(self.settings_file)
         signature = table.pop("sha256", None)
         head = table.get("seqlab")
         if not isinstance(head, dict):
             raise UsageError(f"{self.settings_file} was not written by seqlab: it has no table 'seqlab'")
-        if head.get("kind") not in TASKS:
+        if not any_kind and str(head.get("kind")) not in TASKS:
             raise UsageError(
                 f"{self.path} holds a run of kind '{head.get('kind')}', which this seqlab does not know; "
                 f"known: {', '.join(TASKS)}"
@@ -142,7 +152,7 @@ class RunFolder:
                 f"{self.path} has format {head.get('format')}; this seqlab reads format {FORMAT}: "
                 "use the version that wrote it, or train anew"
             )
-        if signature != _signature(table):
+        if signature is None or signature != _signature(table) or not isinstance(table.get("record"), dict):
             raise DamageError(
                 f"{self.settings_file} was changed since seqlab wrote it (checksum differs) and was not loaded; "
                 "to run edited settings anew use --config with another --out"
@@ -160,17 +170,17 @@ class RunFolder:
     @property
     def identity(self) -> str | None:
         if self._identity is None and self.has_run():
-            self.read()
+            self.read(any_kind=True)
         return self._identity
 
     def check_identity(self, file: Path, found: str | None) -> None:
         """Refuse a file that belongs to another run."""
         wanted = self.identity
-        if wanted is None or (found and wanted.startswith(found)):
+        if wanted == found or (wanted and found and wanted.startswith(found)):
             return
+        names = [(name or "unnamed")[:SHORT] for name in (found, wanted)]
         raise DamageError(
-            f"{file} belongs to another run ({(found or 'unnamed')[:SHORT]}, not {wanted[:SHORT]}) and was not loaded; "
-            "restore it from a copy"
+            f"{file} belongs to another run ({names[0]}, not {names[1]}) and was not loaded; restore it from a copy"
         )
 
     # ---- what the task keeps
@@ -183,15 +193,15 @@ class RunFolder:
 
     def kept(self, record: dict[str, Any]) -> dict[str, bytes]:
         """The task's own files, each checked against the record."""
-        checksums = record.get("files") or dict.fromkeys(FILES_OF_FORMAT_2)
         found: dict[str, bytes] = {}
-        for name, checksum in checksums.items():
+        for name, checksum in (record.get("files") or dict.fromkeys(FILES_OF_FORMAT_2)).items():
             path = self.path / name
             try:
                 found[name] = path.read_bytes()
             except OSError as error:
                 raise DamageError(f"{path} cannot be read ({error.strerror}); restore it from a copy") from None
-            if checksum is not None and sha256_of(found[name]) != checksum:
+            own = _own_checksum(found[name]) if checksum is None else sha256_of(found[name])
+            if own != (checksum or record.get("tokenizer_sha256")):
                 raise DamageError(f"{path} is damaged or of another run and was not loaded; restore it from a copy")
         return found
 
@@ -211,7 +221,12 @@ class RunFolder:
         """Every line; a torn last line is dropped, any other damage is named."""
         if not self.metrics_file.exists():
             return []
-        content = self.metrics_file.read_bytes()
+        try:
+            content = self.metrics_file.read_bytes()
+        except OSError as error:
+            raise DamageError(
+                f"{self.metrics_file} cannot be read ({error.strerror}); restore it from a copy"
+            ) from None
         whole, _, _torn = content.rpartition(b"\n")
         return [self._checked(k, raw) for k, raw in enumerate(whole.split(b"\n"), start=1) if raw]
 
@@ -219,7 +234,7 @@ class RunFolder:
         try:
             line: Line = json.loads(raw)
             intact = line.pop("crc") == zlib.crc32(canonical_json(line))
-        except (ValueError, KeyError, AttributeError):
+        except (ValueError, KeyError, AttributeError, TypeError):
             intact = False
         if not intact:
             raise DamageError(
@@ -234,18 +249,34 @@ class RunFolder:
 
     def cut_metrics(self, step: int, expected: int) -> None:
         """Drop what was logged after `step`, and any final line: the run goes on from there with `expected` lines."""
-        kept = [line for line in self.read_metrics() if line["step"] <= step and not line.get("final")]
+        lines = self.read_metrics()
+        kept = [line for line in lines if line["step"] <= step and not line.get("final")]
         if len(kept) != expected:
             raise DamageError(
                 f"{self.metrics_file} is damaged: it has {len(kept)} lines up to step {step}, not {expected}; "
                 "restore it from a copy"
             )
+        if any(line.get("final") for line in lines):
+            self.report_file.unlink(missing_ok=True)  # it shows figures that are no longer the last
         write_bytes(self.metrics_file, b"".join(self._signed(line) for line in kept))
 
     def final(self) -> Line | None:
         """The line of final figures, if the run has finished."""
         lines = self.read_metrics()
         return lines[-1] if lines and lines[-1].get("final") else None
+
+
+def holds_nothing(folder: Path) -> bool:
+    """Nothing but what a killed start leaves: its lock and partial files."""
+    return all(path.name == LOCK or is_partial(path.name) for path in folder.iterdir())
+
+
+def _own_checksum(content: bytes) -> str | None:
+    """The checksum that a tokenizer.json names itself by, as format 2 recorded it."""
+    try:
+        return str(json.loads(content)["sha256"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _signature(table: dict[str, Any]) -> str | None:

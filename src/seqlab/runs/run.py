@@ -66,9 +66,7 @@ def load(folder: str | Path, kind: str | None = None) -> Any:
     files = RunFolder(folder)
     task, settings, record = open_settings(files, kind)
     if not files.model_file.exists():
-        raise UsageError(
-            f"{folder} has no trained weights yet; go on with 'seqlab {task.kind} train --out {folder} --resume'"
-        )
+        raise UsageError(f"{folder} has no trained weights yet; go on with {task.way_on(files.path)}")
     kept = files.kept(record)
     weights, best = load_own(files, files.model_file)
     model = task.restore(settings, kept, weights, str(files.model_file))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from seqlab.core.files import sha256_of_file
 from seqlab.core.reporting import Reporter
 from seqlab.core.seeding import initialising, seed_dropout
 from seqlab.core.settings.fields import to_table, with_changes
@@ -58,11 +59,11 @@ class Session:
         assert self.plan is not None
         self.reporter.warn(
             f"interrupted at step {self.position.step:,} of {self.plan.steps:,}; everything is saved: "
-            f"go on with 'seqlab {self.task.kind} train --out {self.folder.path} --resume'"
+            f"go on with {self.task.way_on(self.folder.path)}"
         )
         if self.folder.model_file.exists():
             return self._run_with_best()
-        return self._as_run(0)
+        return self._as_run(self.position.step)
 
     def _train(self) -> str:
         self.task.describe(self)
@@ -148,7 +149,7 @@ class Session:
         tensors |= with_prefix("optimiser/", optimiser_tensors(self.model, self.optimiser))
         tensors |= carried | {"random": torch.get_rng_state()}
         self.folder.sync_metrics()
-        record = {"position": position.record(), "carried": shape}
+        record = {"position": position.record(), "carried": shape, "steps": self.record["steps"]}
         save_own(self.folder, self.folder.checkpoint_file, tensors, record)
         self._last_save = time.perf_counter()
 
@@ -216,14 +217,18 @@ def go_on(
     assert session.optimiser is not None
     load_optimiser(model, session.optimiser, without_prefix("optimiser/", tensors))
     torch.set_rng_state(tensors["random"])
-    session.position = Position.from_record(saved["position"], unpack(saved["carried"], tensors, "carried"))
+    position = Position.from_record(saved["position"], unpack(saved["carried"], tensors, "carried"))
+    session.position = position
+    if position.best_step:
+        load_own(folder, folder.model_file)  # refused now rather than after hours of training
     if longer is not None:
         _lengthen(session, longer)
-    folder.cut_metrics(session.position.step, session.position.lines)
+    folder.cut_metrics(position.step, position.lines)
     if longer is not None:
-        session.save(session.position)
         session.write_settings()
-    reporter.note(f"resuming at step {session.position.step:,} of {session.record['steps']:,}")
+    if saved["steps"] != session.record["steps"]:  # a longer budget gives new patience
+        position.misses = 0
+    reporter.note(f"resuming at step {position.step:,} of {session.record['steps']:,}")
     return session
 
 
@@ -254,7 +259,7 @@ def _with_loop(session: Session, learning: Learning | None) -> Session:
 
 def _record(task: Task, data: Any, model: nn.Module, asked: dict[str, Any], parent: Run | None) -> dict[str, Any]:
     record: dict[str, Any] = {
-        "asked": {k: v for k, v in asked.items() if v is not None},
+        "asked": asked,
         "threads": torch.get_num_threads(),
         "parameters": task.parameters(model),
         **data.facts,
@@ -262,8 +267,8 @@ def _record(task: Task, data: Any, model: nn.Module, asked: dict[str, Any], pare
         "versions": versions(),
     }
     if parent is not None:
-        origin = {"run": str(parent.folder.resolve()), "step": parent.step, "identity": parent.files.identity or ""}
-        record["from"] = origin
+        who = parent.files.identity or sha256_of_file(parent.files.model_file)  # older runs have no identity
+        record["from"] = {"run": str(parent.folder.resolve()), "step": parent.step, "identity": who}
     return record
 
 
@@ -279,7 +284,6 @@ def _lengthen(session: Session, budget: str) -> None:
     session.record = record | {"steps": count.steps}
     session.plan = new = make_plan(session.settings.training, count.steps)
     here = min(position.step, old.steps - 1)
-    position.misses = 0
     session.reporter.note(
         f"longer budget: {old.steps:,} → {new.steps:,} steps; the learning rate at step {position.step:,} changes "
         f"from {old.schedule(here):.2g} to {new.schedule(position.step):.2g}; the result differs from a run given "

@@ -52,6 +52,7 @@ class Kept:
 
     files: Mapping[str, bytes]
     checksums: Mapping[str, str] | None = None
+    named: bool = False  # a person says anew where the data lie: they are read from there and nowhere else
 
 
 class Task(ABC):
@@ -78,6 +79,10 @@ class Task(ABC):
     def summary(self, settings: Any, data: Any) -> dict[str, str]:
         """Which model on which data, in a word each: what a list of runs shows."""
         return {"model": self.kind, "data": next(iter(data.checksums))}
+
+    def way_on(self, folder: Path) -> str:
+        """How a person goes on with an interrupted run."""
+        return f"the same call with out={str(folder)!r} and resume=True"
 
     def inherit(self, parent: Run, said: Mapping[str, Any]) -> Any:
         """The settings that go on with a parent's weights; refuses what these fix otherwise."""

@@ -10,8 +10,8 @@ from typing import Any
 from seqlab.core.errors import UsageError
 from seqlab.core.files import make_folder
 from seqlab.core.reporting import Reporter
-from seqlab.core.settings.fields import check_threads, dashed, flags_of, from_table, value_of, with_flags
-from seqlab.core.units import parse_budget
+from seqlab.core.settings.fields import check_threads, from_table, with_flags
+from seqlab.runs.conflicts import longer_budget, refuse_conflicts
 from seqlab.runs.folder import RunFolder, check_writable, numbered_folder, read_toml
 from seqlab.runs.run import Run, load, open_settings
 from seqlab.runs.session import begin, go_on, open_folder
@@ -34,7 +34,7 @@ def train(
 ) -> Any:
     """Train, measure, report; returns the run, whose folder holds everything.
 
-    `said` are the flags that a person named. `stop` is asked after every step whether to save and leave. `data` that
+    `said` are the flags that a person named. `stop` is asked before every step whether to save and leave. `data` that
     is prepared already is not prepared again.
     """
     reporter = reporter or Reporter()
@@ -125,21 +125,15 @@ def _resume(
     data: Any,
 ) -> Run:
     _, settings, record = open_settings(folder, task.kind)
-    if folder.identity is None:
-        raise UsageError(
-            f"{folder.path} was written by an older seqlab: it can be used, not resumed; go on from its weights "
-            f"with --from {folder.path} and another --out"
-        )
-    if threads not in (None, record["threads"]):
-        raise UsageError(
-            f"--threads {threads} conflicts with the run's {record['threads']}; leave it out to resume exactly"
-        )
+    refuse_conflicts(folder, settings, record, said, threads, task.may_move)
+    task.check(settings, said)
+    longer = longer_budget(said.get("budget"), settings.training.budget)
     with deterministic(record["threads"]), folder.locked():
-        _refuse_conflicts(task, said, settings, folder)
-        longer = _longer_budget(task, said, settings, record)
+        kept = folder.kept(record)
         if data is None:
-            moved = with_flags(settings, {name: said[name] for name in task.may_move if name in said})
-            data = task.prepare(moved, reporter, Kept(folder.kept(record), record["checksums"]))
+            named = {name: said[name] for name in task.may_move if name in said}
+            earlier = Kept(kept, record["checksums"], bool(named))
+            data = task.prepare(with_flags(settings, named), reporter, earlier)
         _refuse_other_data(data, record, folder)
         if folder.final() is not None and folder.model_file.exists() and longer is None:
             return _finished(folder, record, data, reporter)
@@ -167,30 +161,3 @@ def _refuse_other_data(data: Any, record: dict[str, Any], folder: RunFolder) -> 
                 f"the {name} is not what the run in {folder.path} was trained on (its checksum differs); restore it, "
                 "or start another run with another --out"
             )
-
-
-def _refuse_conflicts(task: Task, said: Mapping[str, Any], settings: Any, folder: RunFolder) -> None:
-    known = flags_of(task.settings_type)
-    with_flags(settings, said)  # refuses unknown names
-    task.check(settings, said)
-    for name, value in said.items():
-        have = value_of(settings, *known[name])
-        if name not in (*task.may_move, "budget") and value != have:
-            raise UsageError(
-                f"--{dashed(name)} {value} conflicts with {have} in {folder.settings_file}; leave it out to resume, "
-                "or start another run with another --out"
-            )
-
-
-def _longer_budget(task: Task, said: Mapping[str, Any], settings: Any, record: dict[str, Any]) -> str | None:
-    """The new budget if it is longer than the run's; a shorter one or another unit is refused."""
-    wanted, have = said.get("budget"), settings.training.budget
-    if wanted is None or parse_budget(wanted) == parse_budget(have):
-        return None
-    new, old = parse_budget(wanted), parse_budget(have)
-    if new.unit != old.unit or new.amount < old.amount:
-        raise UsageError(
-            f"--budget {wanted} conflicts with the run's {have}; a resumed run takes a longer one of its unit"
-        )
-    longer: str = wanted
-    return longer

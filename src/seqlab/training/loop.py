@@ -133,11 +133,11 @@ def training_step(
     """One step on one batch, cut into `accumulate` pieces whose gradients add up to that of the whole."""
     pieces = batch.cut(plan.accumulate)
     states = split(None if batch.fresh else position.carried, len(pieces))
-    total, carried = 0.0, []
+    total, count, carried = 0.0, 0, []
     for piece, state in zip(pieces, states, strict=True):
         loss = objective(model, piece, state)
         torch.autograd.backward(loss.total / batch.count)
-        total += loss.total.item()
+        total, count = total + loss.total.item(), count + loss.count
         carried.append(detach(loss.state))
         if not math.isfinite(total):
             _stop_not_finite(model, partial(objective, model, piece, state), position, rate, "loss", total)
@@ -150,9 +150,9 @@ def training_step(
     optimiser.zero_grad(set_to_none=True)
     position.carried = join(carried)
     position.step += 1
-    position.count += batch.count
+    position.count += count
     position.total += total
-    position.counted += batch.count
+    position.counted += count
     position.gradient_norm = norm
 
 

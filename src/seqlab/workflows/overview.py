@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from seqlab.core.errors import DataError, SeqlabError
+from seqlab.core.errors import DamageError, DataError, SeqlabError
 from seqlab.runs.folder import Line, RunFolder, Stored
 
 VALIDATION = "validation_"  # how the key of a validation begins; the task's unit follows
@@ -42,17 +42,18 @@ def list_runs(folder: str | Path) -> list[RunFacts]:
 
 def _run_folders(place: Path) -> Iterator[Path]:
     for path in sorted(place.rglob("settings.toml")):
-        if "[seqlab]" in path.read_text("utf-8", errors="replace"):
+        if path.is_file() and "[seqlab]" in path.read_text("utf-8", errors="replace"):
             yield path.parent
 
 
 def facts_of(path: Path) -> RunFacts:
     folder = RunFolder(path)
     try:
-        stored = folder.read()
+        stored = folder.read(any_kind=True)
         lines = folder.read_metrics()
     except SeqlabError as error:
-        return RunFacts(str(path), state=f"damaged: {error}")
+        word = "damaged" if isinstance(error, DamageError) else "not read"
+        return RunFacts(str(path), state=f"{word}: {error}")
     record, last = stored.record, lines[-1] if lines else {}
     summary = record.get("summary") or _older_summary(stored)
     label, figure = _figure(lines)
@@ -111,7 +112,7 @@ class RunDetails:
 def show_run(path: str | Path) -> RunDetails:
     """One run in detail; refuses what is damaged."""
     folder = RunFolder(path)
-    stored = folder.read()
+    stored = folder.read(any_kind=True)
     settings = {name: values for name, values in stored.table.items() if name not in ("seqlab", "record")}
     files = sorted(p for p in folder.path.rglob("*") if p.is_file() and not p.name.startswith("."))
     sizes = [(str(p.relative_to(folder.path)), p.stat().st_size) for p in files]

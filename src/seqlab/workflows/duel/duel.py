@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from seqlab.core.errors import DamageError
 from seqlab.core.files import write_bytes, write_text
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.duel import DuelSettings, check_duel
 from seqlab.core.settings.fields import check_threads, with_flags
-from seqlab.core.settings.lm import LMSettings
+from seqlab.core.settings.lm import LMSettings, fill_lm
 from seqlab.core.units import human_count, human_seconds, parse_budget, parse_split
 from seqlab.data.normalise import normalise
 from seqlab.data.prepare import split_bounds
@@ -24,7 +25,8 @@ from seqlab.data.sources import Text, open_text
 from seqlab.evaluation.normalised import laid_on_original
 from seqlab.evaluation.statistics import Places, block_edges, block_sums
 from seqlab.pages.charts import CurveOfRun, duel_curves
-from seqlab.runs.folder import RunFolder
+from seqlab.runs.folder import Line, RunFolder
+from seqlab.runs.train import train
 from seqlab.training.determinism import deterministic
 from seqlab.workflows.duel.folder import DuelFolder, Question, Record, find_duel, new_duel
 from seqlab.workflows.duel.plan import Entrant, plan_duel, with_one_tokenizer
@@ -33,8 +35,7 @@ from seqlab.workflows.duel.verdict import Contestant, Duel, cautions, compare_al
 from seqlab.workflows.lm.data import Prepared, prepare_text
 from seqlab.workflows.lm.measure import VALIDATION_BITS
 from seqlab.workflows.lm.run import LMRun
-from seqlab.workflows.lm.task import stem_of
-from seqlab.workflows.lm.train import train_lm
+from seqlab.workflows.lm.task import LanguageModelling, stem_of
 
 UNEVEN = 1.25  # seconds of the slowest model over those of the fastest: from here on time was not equal
 DEFAULTS = DuelSettings()
@@ -109,7 +110,8 @@ class _Arena:
     def data(self) -> Prepared:
         """Prepared when it is first needed, for all runs."""
         if self._data is None:
-            settings = with_flags(LMSettings(), self.said | {"text": self.source})
+            reader = {"model": "bigram"} if "vectors" in self.said else {}  # the one that has use for vectors
+            settings = fill_lm(with_flags(LMSettings(), self.said | reader | {"text": self.source}))
             self._data = prepare_text(settings, self.reporter)
         return self._data
 
@@ -214,8 +216,11 @@ def _trained(folder: DuelFolder, entrant: Entrant, seed: int, name: str, arena: 
     """The finished run, or one that was interrupted; what was begun goes on, what is finished stays as it is."""
     files = RunFolder(folder.path / name)
     told = entrant.flags if entrant.fitted else entrant.flags | {"seed": seed}
-    shared: dict[str, Any] = {"threads": arena.threads, "reporter": reporter, "data": arena.data}
-    return train_lm(arena.source, out=files.path, resume=files.has_run(), **shared, **told)
+    data = arena.data if entrant.kind == "bigram" else replace(arena.data, vectors=None)
+    how: dict[str, Any] = {"threads": arena.threads, "reporter": reporter, "data": data}
+    said = told | {"text": arena.source}
+    run: LMRun = train(LanguageModelling(), said, out=files.path, resume=files.has_run(), **how)
+    return run
 
 
 def _interrupted(record: Record) -> str:
@@ -248,12 +253,19 @@ def _judge(folder: DuelFolder, record: Record, arena: _Arena) -> Duel:
 def _contestant(folder: DuelFolder, record: Record, entrant: Entrant, scores: Any, arena: _Arena) -> Contestant:
     names = record.runs_of(entrant)
     files = [RunFolder(folder.path / name) for name in names]
-    finals = [run.read_metrics()[-1] for run in files]
+    finals = [_final(run) for run in files]
     parameters = entrant.cost.parameters if entrant.cost else files[0].read().record["parameters"]
     bits, interval = figures_of_runs(scores, arena.sizes)
     seconds, tokens = (float(np.mean([final[key] for final in finals])) for key in ("seconds", "tokens"))
     paths = [str(run.path) for run in files]
     return Contestant(entrant, paths, parameters, bits, interval, seconds, tokens)
+
+
+def _final(run: RunFolder) -> Line:
+    line = run.final()
+    if line is None:
+        raise DamageError(f"{run.path} has lost its figures, though the duel has its scores; restore it from a copy")
+    return line
 
 
 def _curves(folder: DuelFolder, record: Record) -> dict[str, list[CurveOfRun]]:

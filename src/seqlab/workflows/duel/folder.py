@@ -10,7 +10,7 @@ from typing import Any
 
 from seqlab.core.errors import DamageError, UsageError
 from seqlab.core.files import canonical_json, make_folder, sha256_of, write_bytes
-from seqlab.runs.folder import check_writable, numbered_folder
+from seqlab.runs.folder import check_writable, holds_nothing, numbered_folder
 from seqlab.workflows.duel.plan import Entrant
 
 FORMAT = 2  # 1: with counts of the validation part, from which curves were guessed
@@ -60,7 +60,9 @@ class DuelFolder:
         try:
             table = json.loads(self.file.read_bytes())
             signature = table.pop("sha256")
-            if signature == sha256_of(canonical_json(table)) and table.pop("format") == FORMAT:
+            if signature == sha256_of(canonical_json(table)):
+                if table.pop("format") != FORMAT:
+                    raise UsageError(f"{self.file} was written by an older seqlab; choose another --out")
                 return Record(**(table | {"entrants": [Entrant.from_json(e) for e in table["entrants"]]}))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass
@@ -78,7 +80,7 @@ def find_duel(out: str | Path | None, stem: str, question: Question, seeds: int)
     if folder.file.exists():
         _refuse_other_question(folder, folder.read(), question, seeds)
         return folder
-    if folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
+    if folder.path.exists() and (not folder.path.is_dir() or not holds_nothing(folder.path)):
         raise UsageError(f"{folder.path} exists already and holds no duel; choose another --out")
     check_writable(folder.path)
     return None
@@ -90,7 +92,7 @@ def _earlier(stem: str) -> Iterator[tuple[DuelFolder, Record]]:
         folder = DuelFolder(path)
         try:
             yield folder, folder.read()
-        except DamageError:  # not a duel, or not whole: it is left alone
+        except (DamageError, UsageError):  # not a duel, not whole or too old: it is left alone
             continue
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -95,7 +95,7 @@ class Prepared:
 
 def prepare_text(settings: LMSettings, reporter: Reporter, kept: Kept | None = None) -> Prepared:
     """Read, split, normalise, tokenize and encode the text; what an earlier run kept is used again."""
-    text = _open(settings.data, reporter, None if kept is None else kept.checksums)
+    text = _open(settings.data, reporter, kept)
     bounds = _checked_bounds(text, settings.data.split)
     steps = parse_steps(settings.data.normalise)
     used, bounds, undoing = _normalised(text, bounds, steps, reporter) if steps else (text, bounds, {})
@@ -109,13 +109,15 @@ def prepare_text(settings: LMSettings, reporter: Reporter, kept: Kept | None = N
     return Prepared(text, tokenizer, parts, _overlap(used, bounds), used, bounds, undoing, vectors)
 
 
-def _open(settings: DataSettings, reporter: Reporter, checksums: Mapping[str, str] | None) -> Text:
+def _open(settings: DataSettings, reporter: Reporter, kept: Kept | None) -> Text:
     """The text; for a run that goes on, the very same text.
 
     What came through a pipe then is taken from the cache, unless it is named, and so read, again.
     """
     source, encoding = settings.text, settings.encoding
-    if checksums is not None and not Path(source).is_file() and not Path(source).is_dir():
+    checksums = None if kept is None else kept.checksums
+    named = kept is not None and kept.named
+    if checksums is not None and not named and not Path(source).is_file() and not Path(source).is_dir():
         spooled = cache_folder() / "texts" / f"{checksums['text']}.txt"
         source, encoding = (str(spooled), "utf-8") if spooled.exists() else (source, encoding)
     with reporter.downloading() as progress:

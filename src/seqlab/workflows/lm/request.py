@@ -11,6 +11,7 @@ from seqlab.core.settings.generation import GenerationSettings
 from seqlab.core.settings.lm import LMSettings, check_said, check_vocab_size, fill_lm
 from seqlab.data.normalise import parse_steps
 from seqlab.data.sources import check_encoding, check_source
+from seqlab.runs.conflicts import longer_budget, refuse_conflicts
 from seqlab.runs.folder import RunFolder, check_writable, read_toml
 
 
@@ -39,7 +40,7 @@ def check_train(
     if from_run is not None and not resume:
         RunFolder(from_run).read()
     if out is not None and resume and not (RunFolder(out).is_free() and said):
-        RunFolder(out).read()
+        _check_resumed(RunFolder(out), said, from_run or config, threads)
         return
     if config is None and from_run is None and (not resume or said):
         _check_new(asked, said)
@@ -47,6 +48,18 @@ def check_train(
         if not RunFolder(out).is_free():
             raise UsageError(f"{out} exists already; go on with --resume or choose another --out")
         check_writable(Path(out))
+
+
+def _check_resumed(folder: RunFolder, said: dict[str, Any], other: str | Path | None, threads: int | None) -> None:
+    stored = folder.read()
+    if other:
+        raise UsageError("--resume reads its settings from the folder; leave out --config and --from")
+    if stored.kind != "lm":
+        raise UsageError(f"{folder.path} holds a run of kind '{stored.kind}', not 'lm'")
+    settings = from_table(LMSettings, stored.table, str(folder.settings_file))
+    check_said(settings, said)
+    refuse_conflicts(folder, settings, stored.record, said, threads, ("text",))
+    longer_budget(said.get("budget"), settings.training.budget)
 
 
 def _check_new(asked: LMSettings, said: dict[str, Any]) -> None:
@@ -62,4 +75,13 @@ def check_generate(folder: str | Path, how: dict[str, Any], threads: int | None)
     """Refuse, in one line, what `generate` could never do."""
     check_threads(threads)
     check_group(GenerationSettings(**how))
-    RunFolder(folder).read()
+    require_weights(RunFolder(folder))
+
+
+def require_weights(folder: RunFolder) -> None:
+    """Refuse a run that has learnt nothing yet."""
+    folder.read()
+    if not folder.model_file.exists():
+        raise UsageError(
+            f"{folder.path} has no trained weights yet; go on with 'seqlab lm train --out {folder.path} --resume'"
+        )

@@ -69,6 +69,9 @@ class LanguageModelling(Task):
     def summary(self, settings: LMSettings, data: Prepared) -> dict[str, str]:
         return {"model": settings.model.kind, "data": data.text.name}
 
+    def way_on(self, folder: Path) -> str:
+        return f"'seqlab lm train --out {folder} --resume'"
+
     def inherit(self, parent: Run, said: Mapping[str, Any]) -> LMSettings:
         """Model, tokenizer and normalisation are the parent's; only what they do not fix may be said."""
         have: LMSettings = parent.settings
@@ -93,8 +96,9 @@ class LanguageModelling(Task):
 
     def settle(self, settings: LMSettings, data: Prepared) -> LMSettings:
         changes: dict[str, dict[str, Any]] = {"data": {"text": full_place(settings.data.text)}}
-        if data.vectors is not None and settings.model.vectors is not None:
-            changes["model"] = {"vector_width": data.vectors.matrix.shape[1]}
+        source = settings.model.vectors
+        if data.vectors is not None and source is not None:
+            changes["model"] = {"vectors": full_place(source), "vector_width": data.vectors.matrix.shape[1]}
         if settings.model.kind == "bigram" and settings.training.full_gradient is None:
             few = data.tokenizer.vocab_size <= FULL_GRADIENT_VOCABULARY
             changes["training"] = {"full_gradient": few}

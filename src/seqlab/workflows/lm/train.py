@@ -8,7 +8,6 @@ from typing import Any
 
 from seqlab.core.reporting import Reporter
 from seqlab.runs.train import train
-from seqlab.workflows.lm.data import Prepared
 from seqlab.workflows.lm.request import check_train
 from seqlab.workflows.lm.run import LMRun
 from seqlab.workflows.lm.task import LanguageModelling
@@ -24,14 +23,12 @@ def train_lm(
     threads: int | None = None,
     reporter: Reporter | None = None,
     stop: Callable[[], bool] | None = None,
-    data: Prepared | None = None,
     **flags: Any,
 ) -> LMRun:
     """Train a language model on a text and measure it; returns the run, whose folder holds everything.
 
-    `flags` are the settings of the command line with underscores: model="gru", budget="5m", … `stop` is asked after
-    every step: from a thread, ``stop=event.is_set`` ends the run as Ctrl-C would. `data` is a text that was prepared
-    before.
+    `flags` are the settings of the command line with underscores: model="gru", budget="5m", … `stop` is asked before
+    every step: from a thread, ``stop=event.is_set`` ends the run as Ctrl-C would.
     """
     said = flags if text is None else flags | {"text": str(text)}
     check_train(said, out=out, resume=resume, from_run=from_run, config=config, threads=threads)
@@ -45,6 +42,5 @@ def train_lm(
         threads=threads,
         reporter=reporter,
         stop=stop,
-        data=data,
     )
     return run
