@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROUNDS = 4
+ROUNDS = 3
 PROGRAM = r"""
 import json, sys, time, tempfile
 from pathlib import Path

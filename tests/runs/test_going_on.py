@@ -154,6 +154,13 @@ def test_settings_cannot_be_edited_past_their_checksum(small_text: Path, tmp_pat
 def test_a_duel_whose_run_lost_its_figures_says_so(small_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
     how = {k: v for k, v in tiny.items() if k != "depth"} | {"models": "gru", "seeds": 1, "out": tmp_path / "duel"}
     seqlab.compare_lms(small_text, **how)
+    shutil.copytree(tmp_path / "duel" / "gru-seed0", tmp_path / "kept")
+    shutil.rmtree(tmp_path / "duel" / "gru-seed0")
+    seqlab.train_lm(small_text, out=tmp_path / "duel" / "gru-seed0", model="gru", seed=7, **tiny)
+    with pytest.raises(DamageError, match="gru-seed0 holds another run than the one that was scored"):
+        seqlab.compare_lms(small_text, **how)
+    shutil.rmtree(tmp_path / "duel" / "gru-seed0")
+    shutil.copytree(tmp_path / "kept", tmp_path / "duel" / "gru-seed0")
     (tmp_path / "duel" / "gru-seed0" / "metrics.jsonl").unlink()
     with pytest.raises(DamageError, match="gru-seed0 has lost its figures"):
         seqlab.compare_lms(small_text, **how)

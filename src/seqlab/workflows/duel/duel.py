@@ -204,7 +204,7 @@ def _train_all(folder: DuelFolder, record: Record, arena: _Arena) -> bool:
         if run.interrupted:
             arena.reporter.warn(_interrupted(record))
             return False
-        record.scores[name] = arena.score(run)
+        record.scores[name], record.identities[name] = arena.score(run), run.files.identity
         folder.write(record)
         bits = sum(record.scores[name]) / math.log(2) / int(arena.sizes.sum())
         seconds = human_seconds(run.final["seconds"] if run.final else 0.0)
@@ -253,7 +253,7 @@ def _judge(folder: DuelFolder, record: Record, arena: _Arena) -> Duel:
 def _contestant(folder: DuelFolder, record: Record, entrant: Entrant, scores: Any, arena: _Arena) -> Contestant:
     names = record.runs_of(entrant)
     files = [RunFolder(folder.path / name) for name in names]
-    finals = [_final(run) for run in files]
+    finals = [_final(run, record.identities.get(run.path.name)) for run in files]
     parameters = entrant.cost.parameters if entrant.cost else files[0].read().record["parameters"]
     bits, interval = figures_of_runs(scores, arena.sizes)
     seconds, tokens = (float(np.mean([final[key] for final in finals])) for key in ("seconds", "tokens"))
@@ -261,8 +261,11 @@ def _contestant(folder: DuelFolder, record: Record, entrant: Entrant, scores: An
     return Contestant(entrant, paths, parameters, bits, interval, seconds, tokens)
 
 
-def _final(run: RunFolder) -> Line:
+def _final(run: RunFolder, scored: str | None) -> Line:
+    """The last line of a run whose scores the duel has."""
     line = run.final()
+    if run.identity != scored:
+        raise DamageError(f"{run.path} holds another run than the one that was scored; restore it from a copy")
     if line is None:
         raise DamageError(f"{run.path} has lost its figures, though the duel has its scores; restore it from a copy")
     return line

@@ -25,6 +25,7 @@ class Record:
     rounds: list[int]  # seeds asked for, in turn: more may be asked for later
     entrants: list[Entrant]
     scores: dict[str, list[float]] = field(default_factory=dict)  # run -> nats of each block of the judged part
+    identities: dict[str, str | None] = field(default_factory=dict)  # run -> who was scored
 
     @property
     def seeds(self) -> int:
