@@ -32,6 +32,7 @@ WRONG_USE = [
     ("lm train my.txt --threads 0", 2, "--threads 0 must lie between 1 and 1024"),
     ("lm train my.txt --witdh 3", 2, "did you mean '--width'"),
     ("lm train my.txt --out taken", 2, "taken exists already"),
+    ("lm compare my.txt --models lstm --out taken", 2, "taken exists already and holds no duel"),
     ("lm train my.txt --from nowhere", 2, "there is no run folder nowhere"),
     ("lm train my.txt --config nowhere.toml", 2, "there is no settings file nowhere.toml"),
     ("lm train my.txt --config a --from b", 2, "give one of them"),
@@ -103,3 +104,25 @@ def test_at_most_ten_functions_stand_between_the_command_and_the_loop(
     page = (SOURCE.parents[1] / "docs" / "architecture.md").read_text()
     described = page.split("## The walk of `seqlab lm train")[1].split("###")[0]
     assert all(f"{name}`" in described for name in walk), "docs/architecture.md walks past a function"
+
+
+def test_conflicts_with_a_run_are_told_before_torch_is_loaded(seqlab_command: Command, small_text: Path) -> None:
+    """What the folder's own settings decide needs neither torch nor the text."""
+    sizes = ["--tokenizer", "char", *TINY_FLAGS]
+    assert seqlab_command("lm", "train", small_text, "--out", "run", *sizes).code == 0
+    assert seqlab_command("lm", "train", small_text, "--model", "ngram", "--out", "counts").code == 0
+    asked = {
+        "lm train my.txt --from run --width 99": "--width 99 conflicts with --from run, which has 16",
+        "lm train my.txt --from counts": "an n-gram is fitted by counting and cannot be trained further",
+        "lm train --out run --resume --width 99": "--width 99 conflicts with 16",
+        "lm train --out run --resume --budget 2steps": "--budget 2steps conflicts with the run's 8steps",
+        "lm train --out run --resume --threads 7": "--threads 7 conflicts with the run's 1",
+        "lm train --out run --resume --from run": "leave out --config and --from",
+        "lm train --out counts --resume --budget 5s": "--budget does not apply",
+    }
+    ended = subprocess.run([sys.executable, "-c", SCRIPT], input=json.dumps([*asked]), capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    for (words, message), (code, err, torch_loaded) in zip(asked.items(), json.loads(ended.stdout), strict=True):
+        assert code == 2, words
+        assert message in err, (words, err)
+        assert not torch_loaded, words

@@ -46,7 +46,7 @@ def compare(arguments: argparse.Namespace) -> int:
     asked = given(arguments, DUEL)
     said = given_settings(arguments, LMSettings)
     text = said.pop("text")
-    check_compare(text, asked, said, arguments.threads)  # wrong use is answered before torch is loaded
+    check_compare(text, asked, said, arguments.out, arguments.threads)  # wrong use is answered before torch is loaded
     from seqlab.workflows.duel.duel import compare_lms
 
     duel = compare_lms(text, **asked, out=arguments.out, threads=arguments.threads, reporter=TerminalReporter(), **said)

@@ -7,8 +7,10 @@ what a person says beats every preset.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.registry import ALL_MODELS, ATTENTIONS, FITTED_MODELS, POSITIONS, SCORES, TOKENIZERS
@@ -23,12 +25,14 @@ from seqlab.core.settings.fields import (
     filled,
     flags_of,
     setting,
+    value_of,
 )
 from seqlab.core.settings.training import SIZES, TrainingSettings, size_for_budget
 from seqlab.core.units import parse_split
 
 RECURRENT = ("rnn", "gru", "lstm")
 NEURAL = (*RECURRENT, "attentive-rnn", "transformer")
+WINDOWED = ("attentive-rnn", "transformer")  # their context is part of the model
 HIGHEST_ORDER = 8
 ORDER = Limits(1, HIGHEST_ORDER, words=f"is out of range; n-grams have an order from 1 to {HIGHEST_ORDER}")
 
@@ -197,6 +201,20 @@ def check_said(settings: LMSettings, said: Collection[str]) -> None:
             if group == "training":
                 raise UsageError(f"--{dashed(name)} is not a choice for model '{kind}', which has none; leave it out")
             raise UsageError(f"model '{kind}' has no setting '{name}'{nearest(name, known)}")
+
+
+def refuse_other_model(have: LMSettings, said: Mapping[str, Any], folder: Path, *, windowed: bool) -> None:
+    """`--from` goes on with a run's model, tokenizer and normalisation; only what they do not fix may be said."""
+    if have.model.kind in FITTED_MODELS:
+        raise UsageError(f"--from {folder}: an n-gram is fitted by counting and cannot be trained further")
+    for name, (group, f) in flags_of(LMSettings).items():
+        fixed = (group in ("model", "tokenizer") and f.name != "dropout") or f.name == "normalise"
+        fixed = fixed or (f.name == "context" and windowed)
+        if fixed and name in said and said[name] != value_of(have, group, f):
+            raise UsageError(
+                f"--{dashed(name)} {said[name]} conflicts with --from {folder}, "
+                f"which has {value_of(have, group, f) or 'none'}; leave it out"
+            )
 
 
 def check_vocab_size(settings: LMSettings) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 from seqlab.core.errors import UsageError
 from seqlab.core.settings.fields import check_group, check_settings, check_threads, from_table, with_flags
 from seqlab.core.settings.generation import GenerationSettings
-from seqlab.core.settings.lm import LMSettings, check_said, check_vocab_size, fill_lm
+from seqlab.core.settings.lm import WINDOWED, LMSettings, check_said, check_vocab_size, fill_lm, refuse_other_model
 from seqlab.data.normalise import parse_steps
 from seqlab.data.sources import check_encoding, check_source
 from seqlab.runs.conflicts import longer_budget, refuse_conflicts
-from seqlab.runs.folder import RunFolder, check_writable, read_toml
+from seqlab.runs.folder import RunFolder, Stored, check_writable, read_toml
 
 
 def check_train(
@@ -38,7 +38,9 @@ def check_train(
         asked = with_flags(from_table(LMSettings, read_toml(Path(config)), str(config)), said)
         _check_new(asked, said)
     if from_run is not None and not resume:
-        RunFolder(from_run).read()
+        parent = require_weights(RunFolder(from_run))
+        have = from_table(LMSettings, parent.table, str(from_run))
+        refuse_other_model(have, said, Path(from_run), windowed=have.model.kind in WINDOWED)
     if out is not None and resume and not (RunFolder(out).is_free() and said):
         _check_resumed(RunFolder(out), said, from_run or config, threads)
         return
@@ -78,10 +80,11 @@ def check_generate(folder: str | Path, how: dict[str, Any], threads: int | None)
     require_weights(RunFolder(folder))
 
 
-def require_weights(folder: RunFolder) -> None:
+def require_weights(folder: RunFolder) -> Stored:
     """Refuse a run that has learnt nothing yet."""
-    folder.read()
+    stored = folder.read()
     if not folder.model_file.exists():
         raise UsageError(
             f"{folder.path} has no trained weights yet; go on with 'seqlab lm train --out {folder.path} --resume'"
         )
+    return stored

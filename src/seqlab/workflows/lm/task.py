@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from seqlab.core.errors import UsageError
 from seqlab.core.registry import FITTED_MODELS, look_up
 from seqlab.core.reporting import Reporter
-from seqlab.core.settings.fields import dashed, filled, flags_of, value_of, with_changes
+from seqlab.core.settings.fields import filled, with_changes
 from seqlab.core.settings.lm import (
     FULL_GRADIENT_VOCABULARY,
     DataSettings,
@@ -21,6 +21,7 @@ from seqlab.core.settings.lm import (
     check_said,
     fill_lm,
     model_fields,
+    refuse_other_model,
 )
 from seqlab.core.traits import traits_of
 from seqlab.core.units import human_count
@@ -75,17 +76,8 @@ class LanguageModelling(Task):
     def inherit(self, parent: Run, said: Mapping[str, Any]) -> LMSettings:
         """Model, tokenizer and normalisation are the parent's; only what they do not fix may be said."""
         have: LMSettings = parent.settings
-        if have.model.kind in FITTED_MODELS:
-            raise UsageError(f"--from {parent.folder}: an n-gram is fitted by counting and cannot be trained further")
-        for name, (group, f) in flags_of(LMSettings).items():
-            fixed = group in ("model", "tokenizer") and f.name != "dropout"
-            fixed = fixed or f.name == "normalise"
-            fixed = fixed or (f.name == "context" and traits_of(parent.model).window is not None)
-            if fixed and name in said and said[name] != value_of(have, group, f):
-                raise UsageError(
-                    f"--{dashed(name)} {said[name]} conflicts with --from {parent.folder}, "
-                    f"which has {value_of(have, group, f) or 'none'}; leave it out"
-                )
+        windowed = traits_of(parent.model).window is not None
+        refuse_other_model(have, said, parent.folder, windowed=windowed)
         data = DataSettings(normalise=have.data.normalise)
         return LMSettings(data, have.tokenizer, have.model, LMTrainingSettings(context=have.training.context))
 
