@@ -14,10 +14,12 @@ import torch
 from torch import Tensor, nn
 
 import seqlab.core
-from seqlab.core.registry import LAYERS, look_up
+from seqlab.core.registry import ACTIVATIONS, LAYERS, PLACEMENTS, look_up
 from seqlab.core.state import tensors_of
 
 D = 8
+# They read ids, or give something else than a vector for each position: tests/contracts/test_encoders.py.
+ENDS = {kind for kind in LAYERS if kind.endswith("-pooling")} | {"token-embedding", "output-head"}
 Run = Callable[[Any, Tensor, Any, Tensor | None], tuple[Tensor, Any]]
 
 
@@ -47,6 +49,10 @@ def _encoder(layer: Any, x: Tensor, _state: Any, lengths: Tensor | None) -> tupl
 
 def _self(layer: Any, x: Tensor, _state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
     return layer(x, x, x, key_lengths=lengths)[0], None
+
+
+def _plain(layer: Any, x: Tensor, _state: Any, _lengths: Tensor | None) -> tuple[Tensor, Any]:
+    return layer(x), None
 
 
 def _decoder(layer: Any, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
@@ -107,12 +113,62 @@ def cases() -> list[Case]:
     for norm in ("rms", "batch"):
         block = lambda n=norm: layers.EncoderBlock(attention("softmax"), norm=n, placement="post")  # noqa: E731
         found.append(Case(f"encoder-block-post-{norm}", block, _encoder, continues=False))
+    found += encoder_cases() + told_cases()
     found += [
         Case("batch-norm", lambda: layers.TokenBatchNorm(D), _encoder, continues=False),
         Case("sinusoidal-position", lambda: layers.SinusoidalPosition(D), _position, padded=False, gradients=False),
         Case("learned-position", lambda: layers.LearnedPosition(20, D), _position, padded=False),
         Case("rotary-position", lambda: layers.RotaryPosition(D), _rotary, padded=False, gradients=False),
     ]
+    return found
+
+
+def encoder_cases() -> list[Case]:
+    from seqlab import layers
+
+    found = []
+    for kind in ("rnn", "gru", "lstm"):
+        for both in (False, True):
+            build = lambda k=kind, b=both: layers.RecurrentEncoder(  # noqa: E731
+                look_up(LAYERS, k, "layer")(D, D, 2, bidirectional=b)
+            )
+            found.append(Case(f"recurrent-encoder-{kind}-{1 + both}", build, _encoder, continues=False))
+    for placement in PLACEMENTS:
+        style = layers.BlockStyle(placement=placement)
+        stack = lambda s=style: layers.TransformerEncoder(  # noqa: E731
+            [layers.EncoderBlock(s.attention(D, 2), **s.block(D)) for _ in range(2)], s.last_norm(D)
+        )
+        found.append(Case(f"transformer-encoder-{placement}", stack, _encoder, continues=False))
+    return found
+
+
+def told_cases() -> list[Case]:
+    """Blocks and networks that were told how to be."""
+    from seqlab import layers
+
+    styles = {
+        "llama": dict(kv_heads=2, bias=False, hidden=11, activation="silu", gated=True, bias_mlp=False, norm="rms"),
+        "parallel": dict(placement="parallel", activation="gelu_tanh", norm_bias=False),
+        "wide-heads": dict(head_width=6, kv_heads=1, bias_out=False, activation="relu", eps=1e-12),
+    }
+    found = []
+    for name, options in styles.items():
+        style = layers.BlockStyle(**options)  # type: ignore[arg-type]
+        for pairing in ("neighbours", "halves"):
+            rotary = layers.RotaryPosition(style.head_width or D // 4, pairing=pairing, base=500.0)
+            build = lambda s=style, r=rotary: layers.DecoderBlock(s.attention(D, 4, rotary=r), **s.block(D))  # noqa: E731
+            found.append(Case(f"decoder-block-{name}-{pairing}", build, _decoder))
+        for kind in ("separable", "random_features"):
+            linear = lambda s=style, k=kind: layers.DecoderBlock(s.attention(D, 4, kind=k), **s.block(D))  # noqa: E731
+            found.append(Case(f"decoder-block-{name}-{kind}", linear, _decoder))
+    for activation in ACTIVATIONS:
+        for gated in (False, True):
+            mlp = lambda a=activation, g=gated: layers.FeedForward(D, 5, activation=a, gated=g)  # noqa: E731
+            found.append(Case(f"feed-forward-{activation}-{gated}", mlp, _plain, continues=False, padded=False))
+    halves = lambda: layers.SinusoidalPosition(D, layout="halves", base=50.0)  # noqa: E731
+    partly = lambda: layers.RotaryPosition(D, pairing="halves", turned=4)  # noqa: E731
+    found.append(Case("sinusoidal-position-halves", halves, _position, padded=False, gradients=False))
+    found.append(Case("rotary-position-halves", partly, _rotary, padded=False, gradients=False))
     return found
 
 
@@ -154,7 +210,7 @@ def same_state(a: Any, b: Any) -> bool:
 
 
 def test_every_registered_layer_has_a_case() -> None:
-    for kind in LAYERS:
+    for kind in LAYERS.keys() - ENDS:
         assert any(case.name == kind or case.name.startswith(f"{kind}-") for case in CASES), kind
         assert isinstance(look_up(LAYERS, kind, "layer"), type)
 

@@ -29,6 +29,10 @@ ALL_MODELS: Mapping[str, str] = ChainMap(MODELS, FITTED_MODELS)
 POSITIONS = ("rotary", "sinusoidal", "learned")
 ATTENTIONS = ("softmax", "separable", "random_features")
 SCORES = ("dot", "scaled", "additive")
+NORMS = ("layer", "rms", "batch")
+PLACEMENTS = ("pre", "post", "parallel")
+ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
+POOLINGS = ("last", "mean", "max", "attention", "first")
 
 # Tasks: what is trained, saved, resumed and reported in one and the same way (`runs`).
 TASKS: dict[str, str] = {"lm": "seqlab.workflows.lm.task:LanguageModelling"}
@@ -43,6 +47,16 @@ LAYERS: dict[str, str] = {
     "encoder-block": "seqlab.layers:EncoderBlock",
     "decoder-block": "seqlab.layers:DecoderBlock",
     "encoder-decoder-block": "seqlab.layers:EncoderDecoderBlock",
+    "recurrent-encoder": "seqlab.layers:RecurrentEncoder",
+    "transformer-encoder": "seqlab.layers:TransformerEncoder",
+    "token-embedding": "seqlab.layers:TokenEmbedding",
+    "output-head": "seqlab.layers:OutputHead",
+    "feed-forward": "seqlab.layers:FeedForward",
+    "last-pooling": "seqlab.layers:LastPooling",
+    "mean-pooling": "seqlab.layers:MeanPooling",
+    "max-pooling": "seqlab.layers:MaxPooling",
+    "attention-pooling": "seqlab.layers:AttentionPooling",
+    "first-pooling": "seqlab.layers:FirstPooling",
     "batch-norm": "seqlab.layers:TokenBatchNorm",
     "sinusoidal-position": "seqlab.layers:SinusoidalPosition",
     "learned-position": "seqlab.layers:LearnedPosition",

@@ -107,11 +107,12 @@ def _attention(layer: MultiHeadAttention, context: int) -> float:
     random features are products themselves, of queries and of keys.
     """
     projections = _linear(layer.project_in, context) + _linear(layer.project_out, context)
+    width = layer.n_heads * layer.head_width
     if layer.kind == "softmax":
-        return projections + 4 * layer.d_model * (context + 1) / 2
-    features = layer.d_model // layer.n_heads if layer.kind == "separable" else len(layer.directions)
-    drawn = 4 * features * layer.d_model if layer.kind == "random_features" else 0
-    return projections + 4 * features * layer.d_model + drawn
+        return projections + 4 * width * (context + 1) / 2
+    features = layer.head_width if layer.kind == "separable" else len(layer.directions)
+    drawn = 4 * features * width if layer.kind == "random_features" else 0
+    return projections + 4 * features * width + drawn
 
 
 FlopCount = Callable[[Any, int], float]  # (module, context) -> operations of its forward pass for one token

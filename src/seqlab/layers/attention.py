@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -9,7 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError
-from seqlab.layers.attention_checks import check_inputs, check_keys, check_sizes, check_state
+from seqlab.layers.attention_checks import (
+    check_choices,
+    check_inputs,
+    check_keys,
+    check_rotary,
+    check_sizes,
+    check_state,
+)
 from seqlab.layers.attention_state import (
     AttentionState,
     FeatureCache,
@@ -24,6 +32,20 @@ from seqlab.ops import linear_attention as linear
 from seqlab.ops.masks import banded_causal_mask, check_lengths, length_mask
 
 FEATURES_PER_WIDTH = 4
+Matrix = tuple[Tensor, Tensor | None]  # W (rows, D) and b (rows,)
+
+
+@dataclass(frozen=True)
+class Question:
+    """One call, projected and cut into heads."""
+
+    q: Tensor  # (B, N, T, d)
+    k: Tensor | None  # (B, N_kv, S, d) of the new keys; None: those that the past holds
+    v: Tensor | None
+    mask: Tensor | None  # (B, S) which of the new keys are real
+    causal: bool
+    past: Any  # what the layer remembers
+    following: Offset  # the position after the new keys
 
 
 class MultiHeadAttention(nn.Module):
@@ -39,7 +61,9 @@ class MultiHeadAttention(nn.Module):
 
     `dropout` acts on softmax weights in training; the linear kinds form no weights and drop nothing. `window` lets
     causal softmax attention see that many positions, itself included. `rotary` turns the queries and keys of
-    self-attention by position.
+    self-attention by position. `n_kv_heads` heads of keys and values are shared by n_heads/n_kv_heads heads of
+    queries each: head h reads those of number ⌊h·n_kv_heads/n_heads⌋. `head_width` replaces d_model/n_heads;
+    `bias_out` is the output's own choice of a bias.
     """
 
     directions: Tensor
@@ -56,15 +80,22 @@ class MultiHeadAttention(nn.Module):
         orthogonal: bool = True,
         window: int | None = None,
         rotary: RotaryPosition | None = None,
+        n_kv_heads: int | None = None,
+        head_width: int | None = None,
+        bias_out: bool | None = None,
     ) -> None:
         super().__init__()
-        check_sizes(d_model, n_heads, kind, dropout, features, window)
+        check_sizes(d_model, n_heads, n_kv_heads, head_width)
+        check_choices(kind, dropout, features, window)
         self.d_model, self.n_heads, self.kind = d_model, n_heads, kind
+        self.n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
+        self.head_width = d_model // n_heads if head_width is None else head_width
+        check_rotary(rotary, self.head_width)
         self.dropout, self.orthogonal, self.window, self.rotary = dropout, orthogonal, window, rotary
-        self.project_in = nn.Linear(d_model, 3 * d_model, bias=bias)
-        self.project_out = nn.Linear(d_model, d_model, bias=bias)
+        self.project_in = nn.Linear(d_model, (n_heads + 2 * self.n_kv_heads) * self.head_width, bias=bias)
+        self.project_out = nn.Linear(n_heads * self.head_width, d_model, bias=bias if bias_out is None else bias_out)
         if kind == "random_features":
-            width = d_model // n_heads
+            width = self.head_width
             self.register_buffer("directions", torch.empty(features or FEATURES_PER_WIDTH * width, width))
             self.redraw()
 
@@ -90,105 +121,165 @@ class MultiHeadAttention(nn.Module):
         Causal: query, key and value are the new positions, T = S, and the state holds those before; `key_lengths`
         counts new keys. Cross-attention: the state holds what later calls need, and they pass no key and value.
         """
+        asked = self._asked(query, key, value, key_lengths, causal, state)
+        mixed: Tensor
+        after: AttentionState
+        weights = None
+        if self.kind != "softmax":
+            weights = self._linear_weights(asked) if need_weights else None
+            mixed, after = self._linear(asked)
+        elif need_weights:
+            after = self._remembered(asked)
+            _, weights = self._softmax_weights(asked, after)
+            mixed = softmax.mix(F.dropout(weights, self.dropout, self.training), self._shared(after.values))
+            after = self._forgetting(asked, after)
+        else:
+            mixed, after = self._softmax(asked)
+        return self._joined(mixed), after, weights
+
+    def look(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        key_lengths: Tensor | None = None,
+        causal: bool = False,
+        state: Any = None,
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        """What a call is made of: scores and weights (B, N, T, S), and what the heads mix, (B, T, N·d).
+
+        Scores are q kᵀ/√d before the mask (the linear kinds have none), weights what softmax makes of them under it.
+        The values are the same as those of `forward`, by the formula instead of the fused kernel, without dropout.
+        """
+        asked = self._asked(query, key, value, key_lengths, causal, state)
+        if self.kind != "softmax":
+            return None, self._linear_weights(asked), self._flat(self._linear(asked)[0])
+        cache = self._remembered(asked)
+        scores, weights = self._softmax_weights(asked, cache)
+        return scores, weights, self._flat(softmax.mix(weights, self._shared(cache.values)))
+
+    # ----------------------------------------------------------------------- the kinds
+
+    def _softmax(self, asked: Question) -> tuple[Tensor, KeyValueCache]:
+        cache = self._remembered(asked)
+        mixed = softmax.softmax_attention(
+            asked.q,
+            cache.keys,
+            cache.values,
+            key_mask=cache.mask,
+            causal=asked.causal,
+            window=self.window,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        return mixed, self._forgetting(asked, cache)
+
+    def _softmax_weights(self, asked: Question, cache: KeyValueCache) -> tuple[Tensor, Tensor]:
+        """Scores, and the weights that the mask leaves of them.    (B, N, T, S) each"""
+        keys, mask, visible = self._shared(cache.keys), cache.mask, None
+        if asked.causal:
+            visible = banded_causal_mask(asked.q.shape[2], keys.shape[2], self.window, keys.device)
+        if mask is not None:
+            visible = mask[:, None, None] if visible is None else visible & mask[:, None, None]
+        scores = softmax.scaled_scores(asked.q, keys)
+        return scores, softmax.attention_weights(scores, visible)
+
+    def _linear(self, asked: Question) -> tuple[Tensor, FeatureCache]:
+        if asked.k is None or asked.v is None:
+            return linear.ask(self._features, asked.q, asked.past), asked.past
+        k, v = self._shared(asked.k), self._shared(asked.v)
+        mixed, sums = linear.attend(
+            self._features, asked.q, k, v, key_mask=asked.mask, causal=asked.causal, past=asked.past
+        )
+        return mixed, FeatureCache(sums.sums, sums.level, asked.following)
+
+    def _linear_weights(self, asked: Question) -> Tensor:
+        if asked.past is not None or asked.k is None:
+            raise UsageError(
+                f"attention '{self.kind}' remembers sums, not keys: weights need the whole text in one call"
+            )
+        return linear.attention_weights(
+            self._features, asked.q, self._shared(asked.k), key_mask=asked.mask, causal=asked.causal
+        )
+
+    @property
+    def _features(self) -> linear.Features:
+        return linear.SEPARABLE if self.kind == "separable" else linear.random_features(self.directions)
+
+    # ----------------------------------------------------------------------- memory
+
+    def _remembered(self, asked: Question) -> KeyValueCache:
+        """Old and new keys and values."""
+        return extended(asked.past, asked.k, asked.v, asked.mask, asked.following)
+
+    def _forgetting(self, asked: Question, cache: KeyValueCache) -> KeyValueCache:
+        """What the next call needs of it."""
+        return cut_to_window(cache, self.window) if asked.causal else cache
+
+    # ----------------------------------------------------------------------- projections and checks
+
+    def _asked(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        key_lengths: Tensor | None,
+        causal: bool,
+        state: AttentionState | None,
+    ) -> Question:
         self._check(query, key, value, key_lengths, causal, state)
-        new_mask = None
+        mask = None
         if key_lengths is not None and key is not None and value is not None:
             key_lengths = check_lengths(key_lengths, key.shape[0], key.shape[1])
-            new_mask = length_mask(key_lengths, key.shape[1])
-            query, key, value = _without_padding(query, key, value, new_mask)
+            mask = length_mask(key_lengths, key.shape[1])
+            query, key, value = _without_padding(query, key, value, mask)
         start: Offset = state.position if state is not None and causal else 0
         q, k, v = self._heads(query, key, value, start)
         following = start
         if k is not None:
             following = start + (k.shape[2] if key_lengths is None else key_lengths)
-        attend = self._softmax if self.kind == "softmax" else self._linear
-        mixed, state, weights = attend(q, k, v, new_mask, causal, state, following, need_weights)
-        return self.project_out(mixed.transpose(1, 2).flatten(2)), state, weights
-
-    # ----------------------------------------------------------------------- the kinds
-
-    def _softmax(
-        self,
-        q: Tensor,
-        k: Tensor | None,
-        v: Tensor | None,
-        mask: Tensor | None,
-        causal: bool,
-        past: KeyValueCache | None,
-        following: Offset,
-        need_weights: bool,
-    ) -> tuple[Tensor, KeyValueCache, Tensor | None]:
-        cache = extended(past, k, v, mask, following)
-        k, v, mask = cache.keys, cache.values, cache.mask
-        dropout = self.dropout if self.training else 0.0
-        weights = None
-        if need_weights:
-            visible = banded_causal_mask(q.shape[2], k.shape[2], self.window, q.device) if causal else None
-            if mask is not None:
-                visible = mask[:, None, None] if visible is None else visible & mask[:, None, None]
-            weights = softmax.attention_weights(softmax.scaled_scores(q, k), visible)
-            mixed = softmax.mix(F.dropout(weights, dropout), v)
-        else:
-            mixed = softmax.softmax_attention(
-                q, k, v, key_mask=mask, causal=causal, window=self.window, dropout=dropout
-            )
-        return mixed, cache if not causal else cut_to_window(cache, self.window), weights
-
-    def _linear(
-        self,
-        q: Tensor,
-        k: Tensor | None,
-        v: Tensor | None,
-        mask: Tensor | None,
-        causal: bool,
-        past: FeatureCache | None,
-        following: Offset,
-        need_weights: bool,
-    ) -> tuple[Tensor, FeatureCache, Tensor | None]:
-        features = linear.SEPARABLE if self.kind == "separable" else linear.random_features(self.directions)
-        if need_weights and past is not None:
-            raise UsageError(
-                f"attention '{self.kind}' remembers sums, not keys: weights need the whole text in one call"
-            )
-        if k is None or v is None:
-            assert past is not None
-            return linear.ask(features, q, past), past, None
-        weights = linear.attention_weights(features, q, k, key_mask=mask, causal=causal) if need_weights else None
-        mixed, sums = linear.attend(features, q, k, v, key_mask=mask, causal=causal, past=past)
-        return mixed, FeatureCache(sums.sums, sums.level, following), weights
-
-    # ----------------------------------------------------------------------- projections and checks
+        return Question(q, k, v, mask, causal, state, following)
 
     def _heads(
         self, query: Tensor, key: Tensor | None, value: Tensor | None, start: Offset
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Projected and cut into heads, (B, N, T, d) each; q and k are turned by position.
+        """Projected and cut into heads, (B, ·, T, d) each; q and k are turned by position.
 
         One product, and one turn, where all three are the same.
         """
-
-        def turned(u: Tensor) -> Tensor:
-            if self.rotary is None:
-                return u
-            result: Tensor = self.rotary(u, start)
-            return result
-
         if query is key and key is value:
-            parts = self._cut(self.project_in(query), 3)
-            q, k = turned(parts[:2])
-            return q, k, parts[2]
-        weights = self.project_in.weight.chunk(3)
-        biases = (None,) * 3 if self.project_in.bias is None else self.project_in.bias.chunk(3)
-        projected = [
-            None if x is None else self._cut(F.linear(x, weight, bias), 1)[0]
-            for x, weight, bias in zip((query, key, value), weights, biases, strict=True)
-        ]
-        assert projected[0] is not None
-        return turned(projected[0]), None if projected[1] is None else turned(projected[1]), projected[2]
+            turned, v = self._cut(self.project_in(query)).tensor_split([self.n_heads + self.n_kv_heads], 1)
+            q, k = self._turned(turned, start).tensor_split([self.n_heads], 1)
+            return q, k, v
+        (w_q, b_q), (w_k, b_k), (w_v, b_v) = self.matrices()
+        q = self._turned(self._cut(F.linear(query, w_q, b_q)), start)
+        if key is None or value is None:
+            return q, None, None
+        k = self._turned(self._cut(F.linear(key, w_k, b_k)), start)
+        return q, k, self._cut(F.linear(value, w_v, b_v))
 
-    def _cut(self, projected: Tensor, parts: int) -> Tensor:
-        B, T, _ = projected.shape
-        return projected.view(B, T, parts, self.n_heads, self.d_model // self.n_heads).permute(2, 0, 3, 1, 4)
+    def _turned(self, u: Tensor, start: Offset) -> Tensor:
+        if self.rotary is None:
+            return u
+        result: Tensor = self.rotary(u, start)
+        return result
+
+    def _cut(self, projected: Tensor) -> Tensor:
+        """(B, T, heads·d) -> (B, heads, T, d)"""
+        B, T, rows = projected.shape
+        return projected.view(B, T, rows // self.head_width, self.head_width).transpose(1, 2)
+
+    def _shared(self, u: Tensor) -> Tensor:
+        """Keys or values, one for each head of the queries.    (B, N_kv, S, d) -> (B, N, S, d)"""
+        return softmax.shared_by(u, self.n_heads)
+
+    def _flat(self, mixed: Tensor) -> Tensor:
+        """(B, N, T, d) -> (B, T, N·d)"""
+        return mixed.transpose(1, 2).flatten(2)
+
+    def _joined(self, mixed: Tensor) -> Tensor:
+        out: Tensor = self.project_out(self._flat(mixed))
+        return out
 
     def _check(
         self,
@@ -204,6 +295,34 @@ class MultiHeadAttention(nn.Module):
             raise UsageError("rotary positions are for self-attention: pass the same tensor as query, key and value")
         check_state(self.kind, state, len(query))
         check_keys(query, key, value, key_lengths, causal, state, self.window)
+
+    # ----------------------------------------------------------------------- three matrices in one
+
+    def matrices(self) -> list[Matrix]:
+        """(W, b) of the queries, the keys and the values, as views of the one matrix that holds them."""
+        edges = [self.n_heads * self.head_width, (self.n_heads + self.n_kv_heads) * self.head_width]
+        weights, bias = self.project_in.weight.tensor_split(edges), self.project_in.bias
+        return list(zip(weights, (None,) * 3 if bias is None else bias.tensor_split(edges), strict=True))
+
+    @classmethod
+    def from_matrices(cls, q: Matrix, k: Matrix, v: Matrix, out: Matrix, n_heads: int, **options: Any) -> Self:
+        """The layer of three separate matrices, each W (rows, D) with its b or None, and that of the output.
+
+        Their rows say how wide a head is and how many heads keys and values have. Where only some have a bias, the
+        others have zeros.
+        """
+        weight, head_width = q[0], len(q[0]) // n_heads
+        sizes: Any = dict(head_width=head_width, n_kv_heads=len(k[0]) // max(head_width, 1))
+        bias = any(b is not None for _, b in (q, k, v))
+        with torch.random.fork_rng(devices=[]):  # the first weights are thrown away
+            layer = cls(weight.shape[1], n_heads, bias=bias, bias_out=out[1] is not None, **sizes, **options)
+        layer.to(weight)
+        with torch.no_grad():
+            for mine, given in zip(
+                (*layer.matrices(), (layer.project_out.weight, layer.project_out.bias)), (q, k, v, out), strict=True
+            ):
+                _copy_matrix(mine, given)
+        return layer
 
     # ----------------------------------------------------------------------- to and from torch
 
@@ -228,6 +347,12 @@ class MultiHeadAttention(nn.Module):
                 "torch.nn.MultiheadAttention has softmax attention only, without window and rotary positions"
             )
         bias = self.project_in.bias is not None
+        own_size = (self.n_kv_heads, self.head_width * self.n_heads) != (self.n_heads, self.d_model)
+        if own_size or bias != (self.project_out.bias is not None):
+            raise UsageError(
+                "torch.nn.MultiheadAttention has as many key/value heads as heads, heads of d_model/n_heads, and "
+                "biases everywhere or nowhere"
+            )
         with torch.random.fork_rng(devices=[]):
             module = nn.MultiheadAttention(self.d_model, self.n_heads, self.dropout, bias=bias, batch_first=True)
         module.to(self.project_in.weight).train(self.training)
@@ -242,6 +367,12 @@ _OUR_NAMES = {
     "out_proj.weight": "project_out.weight",
     "out_proj.bias": "project_out.bias",
 }
+
+
+def _copy_matrix(mine: Matrix, given: Matrix) -> None:
+    mine[0].copy_(given[0])
+    if mine[1] is not None:
+        mine[1].copy_(mine[1].new_zeros(()) if given[1] is None else given[1])
 
 
 def _without_padding(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:

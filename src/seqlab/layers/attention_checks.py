@@ -6,15 +6,17 @@ from torch import Tensor
 
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.registry import ATTENTIONS
+from seqlab.core.sizes import check_heads
 from seqlab.layers.attention_state import AttentionState, FeatureCache, KeyValueCache
+from seqlab.layers.positions import RotaryPosition
 
 
-def check_sizes(
-    d_model: int, n_heads: int, kind: str, dropout: float, features: int | None, window: int | None
-) -> None:
-    """What the layer is made of."""
-    if n_heads < 1 or d_model % n_heads:
-        raise UsageError(f"width {d_model} cannot be cut into {n_heads} heads; choose a multiple of {n_heads}")
+def check_sizes(d_model: int, n_heads: int, n_kv_heads: int | None, head_width: int | None) -> None:
+    """What the layer is made of; heads with a width of their own need not divide the model's."""
+    check_heads(d_model if head_width is None else n_heads * max(head_width, 0), n_heads, n_kv_heads)
+
+
+def check_choices(kind: str, dropout: float, features: int | None, window: int | None) -> None:
     if kind not in ATTENTIONS:
         raise UsageError(f"attention '{kind}' is not known{nearest(kind, ATTENTIONS)}")
     for name, least, value in (("features", 1, features), ("window", 1, window)):
@@ -26,6 +28,14 @@ def check_sizes(
         raise UsageError(f"features={features} is a choice for attention 'random_features', not '{kind}'")
     if window is not None and kind != "softmax":
         raise UsageError(f"window={window} is a choice for attention 'softmax'; '{kind}' sees the whole past")
+
+
+def check_rotary(rotary: RotaryPosition | None, head_width: int) -> None:
+    if rotary is not None and rotary.head_width != head_width:
+        raise UsageError(
+            f"rotary positions for heads of {rotary.head_width} do not fit heads of {head_width}; "
+            f"make them with RotaryPosition({head_width})"
+        )
 
 
 def check_inputs(width: int, query: Tensor, key: Tensor | None, value: Tensor | None) -> None:

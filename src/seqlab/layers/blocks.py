@@ -1,30 +1,30 @@
 """Transformer blocks: encoder, decoder, and decoder with cross-attention. x (B, T, D) -> (B, T, D).
 
-Pre-norm:   x ← x + F(norm(x))        (a stack of these ends with a norm of its own)
+Pre-norm:   x ← x + F(norm(x))                            (a stack of these ends with a norm of its own)
 Post-norm:  x ← norm(x + F(x))
+Parallel:   x ← x + A(norm_1(x)) + M(norm_2(x))           (attention and feed-forward network read the same x)
 
 `lengths` says where right padding starts: it is read as zeros, attended to by nobody, and put out as zeros.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError, nearest
+from seqlab.core.registry import PLACEMENTS
 from seqlab.core.state import State
 from seqlab.layers.attention import MultiHeadAttention
+from seqlab.layers.feed_forward import FeedForward
 from seqlab.layers.norms import build_norm, normalise
 from seqlab.ops.masks import check_lengths, length_mask
-
-PLACEMENTS = ("pre", "post")
 
 
 class Block(nn.Module):
     """Sublayers with residual, dropout and norm: self-attention, perhaps cross-attention, then a feed-forward network.
 
-    MLP(x) = W_2 gelu(W_1 x + b_1) + b_2, with expansion·D hidden units.
+    The feed-forward network is `mlp`, or a plain one with gelu and expansion·D hidden units. Some models have one
+    norm for both parts of a parallel block: two with the same weights compute the same.
     """
 
     def __init__(
@@ -32,47 +32,43 @@ class Block(nn.Module):
         attention: MultiHeadAttention,
         *,
         cross: MultiHeadAttention | None = None,
+        mlp: FeedForward | None = None,
         dropout: float = 0.0,
         expansion: int = 4,
         norm: str = "layer",
+        eps: float | None = None,
+        norm_bias: bool = True,
         placement: str = "pre",
     ) -> None:
         super().__init__()
         if placement not in PLACEMENTS:
             raise UsageError(f"placement '{placement}' is not known{nearest(placement, PLACEMENTS)}")
+        if placement == "parallel" and cross is not None:
+            raise UsageError("placement 'parallel' is for blocks without cross-attention; choose 'pre' or 'post'")
         width = attention.d_model
         self.placement = placement
         self.attention = attention
-        self.norm_attention = build_norm(norm, width)
+        self.norm_attention = build_norm(norm, width, eps=eps, bias=norm_bias)
         if cross is not None:
             self.cross = cross
-            self.norm_cross = build_norm(norm, width)
-        self.mlp = nn.Sequential(nn.Linear(width, expansion * width), nn.GELU(), nn.Linear(expansion * width, width))
-        self.norm_mlp = build_norm(norm, width)
+            self.norm_cross = build_norm(norm, width, eps=eps, bias=norm_bias)
+        self.mlp = FeedForward(width, expansion * width) if mlp is None else mlp
+        self.norm_mlp = build_norm(norm, width, eps=eps, bias=norm_bias)
         self.dropout = nn.Dropout(dropout)
 
-    def residual(
-        self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor], lengths: Tensor | None
-    ) -> Tensor:
-        """One sublayer with its residual connection, its norm placed before or after."""
-        before = normalise(norm, x, lengths) if self.placement == "pre" else x
-        x = x + self.dropout(sublayer(before))
-        return x if self.placement == "pre" else normalise(norm, x, lengths)
+    def before(self, x: Tensor, norm: nn.Module, lengths: Tensor | None) -> Tensor:
+        """What a sublayer reads of the residual stream."""
+        return x if self.placement == "post" else normalise(norm, x, lengths)
 
-    def feed_forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        return self.residual(x, self.norm_mlp, self.mlp, lengths)
+    def after(self, x: Tensor, added: Tensor, norm: nn.Module, lengths: Tensor | None) -> Tensor:
+        """The residual stream with what a sublayer adds to it."""
+        x = x + self.dropout(added)
+        return normalise(norm, x, lengths) if self.placement == "post" else x
 
-    def look_back(self, x: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
-        """The sublayer of causal self-attention, and its state after x."""
-        after: list[State] = []
-
-        def attend(u: Tensor) -> Tensor:
-            mixed: Tensor
-            mixed, new, _ = self.attention(u, u, u, causal=True, state=state, key_lengths=lengths)
-            after.append(new)
-            return mixed
-
-        return self.residual(x, self.norm_attention, attend, lengths), after[0]
+    def feed_forward(self, x: Tensor, entered: Tensor, lengths: Tensor | None) -> Tensor:
+        """The last sublayer; a parallel one reads what entered the block."""
+        u = self.before(entered if self.placement == "parallel" else x, self.norm_mlp, lengths)
+        return cleared(self.after(x, self.mlp(u), self.norm_mlp, lengths), lengths)
 
     def opened(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """What a block reads: checked, with zeros in the padding."""
@@ -94,22 +90,22 @@ class EncoderBlock(Block):
     """Every real position sees every real position; what stands in the padding changes nothing."""
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        x = self.opened(x, lengths)
-
-        def attend(u: Tensor) -> Tensor:
-            mixed: Tensor = self.attention(u, u, u, key_lengths=lengths)[0]
-            return mixed
-
-        x = self.residual(x, self.norm_attention, attend, lengths)
-        return cleared(self.feed_forward(x, lengths), lengths)
+        entered = self.opened(x, lengths)
+        u = self.before(entered, self.norm_attention, lengths)
+        mixed, _, _ = self.attention(u, u, u, key_lengths=lengths)
+        x = self.after(entered, mixed, self.norm_attention, lengths)
+        return self.feed_forward(x, entered, lengths)
 
 
 class DecoderBlock(Block):
     """A position sees itself and what stands before it."""
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
-        x, after = self.look_back(self.opened(x, lengths), state, lengths)
-        return cleared(self.feed_forward(x, lengths), lengths), after
+        entered = self.opened(x, lengths)
+        u = self.before(entered, self.norm_attention, lengths)
+        mixed, state, _ = self.attention(u, u, u, causal=True, state=state, key_lengths=lengths)
+        x = self.after(entered, mixed, self.norm_attention, lengths)
+        return self.feed_forward(x, entered, lengths), state
 
 
 class EncoderDecoderBlock(Block):
@@ -133,14 +129,11 @@ class EncoderDecoderBlock(Block):
         if memory is not None and state is not None:
             raise UsageError("the state holds the memory already; pass memory=None with it")
         own, source = (None, None) if state is None else state
-        x, own = self.look_back(self.opened(x, lengths), own, lengths)
-        sources: list[State] = []
-
-        def read(u: Tensor) -> Tensor:
-            mixed: Tensor
-            mixed, remembered, _ = self.cross(u, memory, memory, key_lengths=memory_lengths, state=source)
-            sources.append(remembered)
-            return mixed
-
-        x = self.residual(x, self.norm_cross, read, lengths)
-        return cleared(self.feed_forward(x, lengths), lengths), (own, sources[0])
+        entered = self.opened(x, lengths)
+        u = self.before(entered, self.norm_attention, lengths)
+        mixed, own, _ = self.attention(u, u, u, causal=True, state=own, key_lengths=lengths)
+        x = self.after(entered, mixed, self.norm_attention, lengths)
+        u = self.before(x, self.norm_cross, lengths)
+        mixed, source, _ = self.cross(u, memory, memory, key_lengths=memory_lengths, state=source)
+        x = self.after(x, mixed, self.norm_cross, lengths)
+        return self.feed_forward(x, entered, lengths), (own, source)

@@ -3,9 +3,10 @@
 from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError, nearest
+from seqlab.core.registry import NORMS
 from seqlab.ops.masks import check_lengths, length_mask
 
-NORMS = ("layer", "rms", "batch")
+DEFAULT_EPS = 1e-5
 
 
 class TokenBatchNorm(nn.BatchNorm1d):
@@ -15,7 +16,7 @@ class TokenBatchNorm(nn.BatchNorm1d):
     the running ones follow them; in evaluation the running ones serve.
     """
 
-    def __init__(self, width: int, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
+    def __init__(self, width: int, *, eps: float = DEFAULT_EPS, momentum: float = 0.1) -> None:
         super().__init__(width, eps=eps, momentum=momentum)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -33,11 +34,21 @@ class TokenBatchNorm(nn.BatchNorm1d):
         return super().forward(tokens)
 
 
-def build_norm(kind: str, width: int) -> nn.Module:
+def build_norm(kind: str, width: int, *, eps: float | None = None, bias: bool = True) -> nn.Module:
+    """layer: γ (x − μ)/√(σ² + ε) + β, or without β;  rms: γ x/√(mean x² + ε);  batch: over the real tokens.
+
+    Without `eps` the kind's own serves: 1e-5, for rms the smallest step of the number type.
+    """
     if kind not in NORMS:
         raise UsageError(f"norm '{kind}' is not known{nearest(kind, NORMS)}")
-    kinds: dict[str, type[nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "batch": TokenBatchNorm}
-    return kinds[kind](width)
+    if kind == "rms":
+        return nn.RMSNorm(width, eps=eps)
+    eps = DEFAULT_EPS if eps is None else eps
+    if kind == "layer":
+        return nn.LayerNorm(width, eps=eps, bias=bias)
+    if not bias:
+        raise UsageError("batch normalisation has a bias always; leave it, or choose 'layer' or 'rms'")
+    return TokenBatchNorm(width, eps=eps)
 
 
 def normalise(norm: nn.Module, x: Tensor, lengths: Tensor | None) -> Tensor:

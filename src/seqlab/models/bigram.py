@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from seqlab.core.traits import Traits
 from seqlab.core.types import PairCounts
+from seqlab.layers import OutputHead, TokenEmbedding
 from seqlab.ops.pairs import ROWS, pair_nats
 
 
@@ -27,9 +28,9 @@ class BigramLM(nn.Module):
     def __init__(self, vocab_size: int, width: int = 50, vector_width: int = 50, train_vectors: bool = True) -> None:
         super().__init__()
         self.vocab_size = vocab_size
-        self.embedding = nn.Embedding(vocab_size + 1, vector_width)
+        self.embedding = TokenEmbedding(vocab_size + 1, vector_width)
         self.hidden = nn.Linear(vector_width, width)
-        self.output = nn.Linear(width, vocab_size)
+        self.output = OutputHead(width, vocab_size)
         nn.init.normal_(self.embedding.weight, std=0.4)  # the spread of GloVe's values
         nn.init.zeros_(self.output.bias)
         self.embedding.weight.requires_grad_(train_vectors)

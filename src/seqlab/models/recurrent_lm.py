@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from seqlab.core.state import State
 from seqlab.core.traits import Traits
-from seqlab.layers import GRU, LSTM, RNN, AttentiveRNN
+from seqlab.layers import GRU, LSTM, RNN, AttentiveRNN, OutputHead, TokenEmbedding
 from seqlab.layers.recurrent import Recurrent
 
 
@@ -22,32 +22,24 @@ class RecurrentLM(nn.Module):
     ) -> None:
         super().__init__()
         self.vocab_size = vocab_size
-        self.embedding = nn.Embedding(vocab_size + 1, width)
+        self.embedding = TokenEmbedding(vocab_size + 1, width, dropout=dropout)
         self.recurrent = recurrent
-        self.output = nn.Linear(width, vocab_size)
+        self.output = OutputHead(width, vocab_size, tied=tied)
         self.dropout = nn.Dropout(dropout)
-        self.tied = tied
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        width = self.embedding.embedding_dim
-        nn.init.normal_(self.embedding.weight, std=width**-0.5 if self.tied else 1.0)
-        nn.init.zeros_(self.output.bias)
-        nn.init.normal_(self.output.weight, std=width**-0.5)
-        if self.tied:
-            del self.output.weight  # the embedding serves
+        std = self.embedding.width**-0.5
+        nn.init.normal_(self.embedding.weight, std=std if self.output.tied else 1.0)
+        self.output.start(std)
 
     @property
     def traits(self) -> Traits:
         return Traits(carries_state=True)
 
     def forward(self, ids: Tensor, state: State = None) -> tuple[Tensor, State]:
-        x = self.dropout(self.embedding(ids))
-        y, state = self.recurrent(x, state)
-        y = self.dropout(y)
-        if self.tied:
-            return nn.functional.linear(y, self.embedding.weight[: self.vocab_size], self.output.bias), state
-        return self.output(y), state
+        y, state = self.recurrent(self.embedding(ids), state)
+        return self.output(self.dropout(y), self.embedding), state
 
 
 class _OneLayerTypeLM(RecurrentLM):

@@ -1,4 +1,6 @@
-"""Decoder-only Transformer language model, pre-norm, with a sliding window."""
+"""Decoder-only Transformer language model with a sliding window."""
+
+from __future__ import annotations
 
 from typing import Any
 
@@ -7,9 +9,18 @@ from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.registry import POSITIONS
+from seqlab.core.sizes import check_heads
 from seqlab.core.state import State
 from seqlab.core.traits import Traits
-from seqlab.layers import DecoderBlock, LearnedPosition, MultiHeadAttention, RotaryPosition, SinusoidalPosition
+from seqlab.layers import (
+    BlockStyle,
+    DecoderBlock,
+    LearnedPosition,
+    OutputHead,
+    RotaryPosition,
+    SinusoidalPosition,
+    TokenEmbedding,
+)
 
 INITIAL_STD = 0.02
 EMBEDDING_STD = 0.5
@@ -20,7 +31,8 @@ class TransformerLM(nn.Module):
 
     Beyond its context C every layer attends to the last C positions (banded attention), the same whether
     the text is fed whole, in pieces or from a cache. The linear kinds of attention see the whole past instead.
-    Learned positions end at C.
+    Learned positions end at C. `style` says how the blocks are made, and `rotary` and `sinusoidal` are what the two
+    kinds of positions can be told (`layers.positions`).
     """
 
     def __init__(
@@ -35,24 +47,31 @@ class TransformerLM(nn.Module):
         positions: str = "rotary",
         dropout: float = 0.0,
         tied: bool = False,
+        style: BlockStyle | None = None,
+        rotary: dict[str, Any] | None = None,
+        sinusoidal: dict[str, Any] | None = None,
+        embedding_scale: float = 1.0,
+        output_bias: bool = False,
     ) -> None:
         super().__init__()
-        self.vocab_size, self.context, self.tied = vocab_size, context, tied
+        style = BlockStyle() if style is None else style
+        self.vocab_size, self.context = vocab_size, context
         # Attention is cut into windows of `context`; with learned positions everything ends there.
         self.traits = Traits(window=context, max_positions=context if positions == "learned" else None)
-        self.embedding = nn.Embedding(vocab_size + 1, width)
-        self.position, rotary = _positions(positions, width, heads, context)
+        added = _added_position(positions, width, context, sinusoidal or {})
+        turned = _rotary(width, heads, style.head_width, rotary or {}) if positions == "rotary" else None
+        self.embedding = TokenEmbedding(vocab_size + 1, width, scale=embedding_scale, position=added, dropout=dropout)
         window = context if attention == "softmax" else None
         self.blocks = nn.ModuleList(
             DecoderBlock(
-                MultiHeadAttention(width, heads, kind=attention, dropout=dropout, window=window, rotary=rotary),
-                dropout=dropout,
+                style.attention(width, heads, kind=attention, dropout=dropout, window=window, rotary=turned),
+                **style.block(width, dropout),
             )
             for _ in range(depth)
         )
-        self.norm = nn.LayerNorm(width)
-        self.output = nn.Linear(width, vocab_size, bias=False)
-        self.dropout = nn.Dropout(dropout)
+        self.norm = style.last_norm(width)
+        self.output = OutputHead(width, vocab_size, bias=output_bias, tied=tied)
+        self.register_load_state_dict_pre_hook(_with_todays_names)  # type: ignore[no-untyped-call]
         self.reset_parameters()
 
     @torch.no_grad()
@@ -62,40 +81,45 @@ class TransformerLM(nn.Module):
         An embedding that is not also the output layer starts larger, or the first layers have little to attend to.
         """
         for name, weight in self.named_parameters():
-            if weight.ndim < 2:
+            if weight.ndim < 2 or name == "output.weight":
                 continue
-            if name == "embedding.weight" and not self.tied:
+            if name == "embedding.weight" and not self.output.tied:
                 nn.init.normal_(weight, std=EMBEDDING_STD)
                 continue
             writes_to_stream = name.endswith(("project_out.weight", "mlp.2.weight"))
             scale = (2 * len(self.blocks)) ** -0.5 if writes_to_stream else 1.0
             nn.init.normal_(weight, std=INITIAL_STD * scale)
-        if self.tied:
-            del self.output.weight  # the embedding serves
+        self.output.start(INITIAL_STD)
 
     def forward(self, ids: Tensor, state: State = None) -> tuple[Tensor, State]:
         caches: Any = state if state is not None else (None,) * len(self.blocks)
-        x = self.embedding(ids)
-        if self.position is not None:
-            x = self.position(x, 0 if state is None else caches[0].position)
-        x = self.dropout(x)
-        new_caches = []
+        x = self.embedding(ids, 0 if state is None else caches[0].position)
+        after = []
         for block, cache in zip(self.blocks, caches, strict=True):
             x, cache = block(x, cache)
-            new_caches.append(cache)
-        x = self.norm(x)
-        tied_weight = self.embedding.weight[: self.vocab_size]
-        logits = nn.functional.linear(x, tied_weight) if self.tied else self.output(x)
-        return logits, tuple(new_caches)
+            after.append(cache)
+        x = x if self.norm is None else self.norm(x)
+        return self.output(x, self.embedding), tuple(after)
 
 
-def _positions(
-    kind: str, width: int, heads: int, context: int
-) -> tuple[SinusoidalPosition | LearnedPosition | None, RotaryPosition | None]:
-    if kind == "rotary":
-        return None, RotaryPosition(width // heads)
+def _added_position(
+    kind: str, width: int, context: int, sinusoidal: dict[str, Any]
+) -> SinusoidalPosition | LearnedPosition | None:
+    if kind not in POSITIONS:
+        raise UsageError(f"positions '{kind}' are not known{nearest(kind, POSITIONS)}")
     if kind == "sinusoidal":
-        return SinusoidalPosition(width), None
-    if kind == "learned":
-        return LearnedPosition(context, width), None
-    raise UsageError(f"positions '{kind}' are not known{nearest(kind, POSITIONS)}")
+        return SinusoidalPosition(width, **sinusoidal)
+    return LearnedPosition(context, width) if kind == "learned" else None
+
+
+def _rotary(width: int, heads: int, head_width: int | None, options: dict[str, Any]) -> RotaryPosition:
+    if head_width is None:
+        check_heads(width, heads, in_pairs="turned" not in options)
+    return RotaryPosition(head_width or width // heads, **options)
+
+
+def _with_todays_names(_model: nn.Module, weights: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    """Runs of earlier versions call the learned positions by another name."""
+    old = f"{prefix}position.table"
+    if old in weights:
+        weights[f"{prefix}embedding.position.table"] = weights.pop(old)

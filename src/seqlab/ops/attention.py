@@ -46,6 +46,11 @@ def mix(weights: Tensor, v: Tensor) -> Tensor:
     return weights @ v
 
 
+def shared_by(u: Tensor, heads: int) -> Tensor:
+    """Grouped heads: each of the N_kv serves N/N_kv neighbouring heads.    (B, N_kv, S, d) -> (B, N, S, d)"""
+    return u if u.shape[1] == heads else u.repeat_interleave(heads // u.shape[1], 1)
+
+
 def softmax_attention(
     q: Tensor,
     k: Tensor,
@@ -58,13 +63,18 @@ def softmax_attention(
 ) -> Tensor:
     """mix(softmax(q kᵀ/√d + mask), v) on torch's fused kernel: memory grows with T + S, not with T·S.
 
-    q (B, N, T, d), k and v (B, N, S, d), key_mask (B, S) -> (B, N, T, d). Causal: the queries are the last T of the S
-    positions, and each sees itself and what stands before it, at most `window` positions in all.
+    q (B, N, T, d), k and v (B, N, S, d), or fewer heads that N is a multiple of, key_mask (B, S) -> (B, N, T, d).
+    Causal: the queries are the last T of the S positions, and each sees itself and what stands before it, at most
+    `window` positions in all.
     """
     queries, keys = q.shape[-2], k.shape[-2]
     if queries == 0 or keys == 0:
         return q.new_zeros(*q.shape[:-1], v.shape[-1])
     hides_nothing = not causal or (queries == 1 and (window is None or keys <= window))
+    if hides_nothing and q.shape[1] != k.shape[1]:  # heads that share keys are queries of one head
+        grouped = q.reshape(q.shape[0], k.shape[1], -1, q.shape[-1])
+        return softmax_attention(grouped, k, v, key_mask=key_mask, dropout=dropout).reshape(*q.shape[:-1], -1)
+    k, v = shared_by(k, q.shape[1]), shared_by(v, q.shape[1])
     if key_mask is None and hides_nothing:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
     if key_mask is None and queries == keys and (window is None or keys <= window):

@@ -28,6 +28,7 @@ from seqlab.core.settings.fields import (
     value_of,
 )
 from seqlab.core.settings.training import SIZES, TrainingSettings, size_for_budget
+from seqlab.core.sizes import check_heads
 from seqlab.core.units import parse_split
 
 RECURRENT = ("rnn", "gru", "lstm")
@@ -177,9 +178,15 @@ def fill_lm(settings: LMSettings) -> LMSettings:
         preset = COMMON_PRESET | PRESETS.get(model.kind, OWN_MODEL_PRESETS)[size] | {"size": size}
         if model.vectors is not None:
             preset.pop("vector_width", None)  # that of the vectors
-    return dataclasses.replace(
-        settings, tokenizer=tokenizer, model=fill(model, preset), training=fill(training, preset)
-    )
+    model = fill(model, preset)
+    _check_sizes(model)
+    return dataclasses.replace(settings, tokenizer=tokenizer, model=model, training=fill(training, preset))
+
+
+def _check_sizes(model: ModelSettings) -> None:
+    """Refuse sizes that do not fit each other, as far as the model comes with seqlab."""
+    if model.kind == "transformer":
+        check_heads(filled(model.width), filled(model.heads), in_pairs=model.positions == "rotary")
 
 
 def model_fields(kind: str) -> set[str] | None:
