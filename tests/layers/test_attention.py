@@ -303,3 +303,53 @@ def past(kind: str) -> Any:
 def test_wrong_use_is_named(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         call()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_kv_heads", [1, 2])
+@pytest.mark.parametrize("causal", [True, False])
+def test_grouped_heads_are_heads_with_the_same_keys(kind: str, n_kv_heads: int, causal: bool) -> None:
+    """A layer with grouped heads against one that has a copy of the keys and values for each head."""
+    torch.manual_seed(0)
+    grouped = MultiHeadAttention(8, 4, kind=kind, n_kv_heads=n_kv_heads, head_width=4).double()
+    (w_q, b_q), *shared = grouped.matrices()
+    assert b_q is not None
+    copies = [
+        [u.view(n_kv_heads, 4, -1).repeat_interleave(4 // n_kv_heads, 0).flatten(0, 1) for u in m] for m in shared
+    ]
+    pairs = [(w_q, b_q), *((w, b.squeeze(-1)) for w, b in copies)]
+    out = (grouped.project_out.weight, grouped.project_out.bias)
+    whole = MultiHeadAttention.from_matrices(*pairs, out, n_heads=4, kind=kind)
+    if kind == "random_features":
+        whole.directions.copy_(grouped.directions)
+    x, lengths = random(B, 7, 8).requires_grad_(), torch.tensor([7, 3, 0])
+    for length in (None, lengths):
+        a, state, weights = grouped(x, x, x, causal=causal, key_lengths=length, need_weights=True)
+        b, _, expected = whole(x, x, x, causal=causal, key_lengths=length, need_weights=True)
+        fused = grouped(x, x, x, causal=causal, key_lengths=length)[0]
+        assert close(a, b)
+        assert close(fused, b)
+        assert close(weights, expected)
+        gradients = [torch.autograd.grad(y.square().sum(), x)[0] for y in (a, b, fused)]
+        assert close(gradients[0], gradients[1])
+        assert close(gradients[2], gradients[1])
+    if causal:
+        first, state, _ = grouped(x[:, :4], x[:, :4], x[:, :4], causal=True)
+        steps = [first]
+        for t in range(4, 7):
+            token = x[:, t : t + 1]
+            y, state, _ = grouped(token, token, token, causal=True, state=state)
+            steps.append(y)
+        assert close(torch.cat(steps, 1), whole(x, x, x, causal=True)[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_looking_shows_what_forward_computes(kind: str) -> None:
+    layer, x, lengths = build(kind), random(B, 5, D), torch.tensor([5, 2, 0])
+    for causal in (True, False):
+        out, _, weights = layer(x, x, x, causal=causal, key_lengths=lengths, need_weights=True)
+        scores, seen, mixed = layer.look(x, x, x, causal=causal, key_lengths=lengths)
+        assert weights is not None
+        assert close(seen, weights)
+        assert close(layer.project_out(mixed), out)
+        assert (scores is None) == (kind != "softmax")

@@ -9,10 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError
-from seqlab.layers import DecoderBlock, EncoderBlock, EncoderDecoderBlock, MultiHeadAttention, TokenBatchNorm
+from seqlab.layers import (
+    DecoderBlock,
+    EncoderBlock,
+    EncoderDecoderBlock,
+    FeedForward,
+    MultiHeadAttention,
+    TokenBatchNorm,
+)
 
 D, N, B, T, S = 8, 2, 3, 5, 6
-STYLES = list(product(("layer", "rms", "batch"), ("pre", "post")))
+STYLES = list(product(("layer", "rms", "batch"), ("pre", "post", "parallel")))
 
 
 def attention(kind: str = "softmax") -> MultiHeadAttention:
@@ -49,6 +56,8 @@ def mlp_by_hand(block: Any, x: Tensor) -> Tensor:
 
 
 def block_by_hand(block: Any, x: Tensor, sublayers: list[Any]) -> Tensor:
+    if block.placement == "parallel":
+        return x + sum(sublayer(norm_by_hand(norm, x)) for norm, sublayer in sublayers)
     for norm, sublayer in sublayers:
         pre = block.placement == "pre"
         x = x + sublayer(norm_by_hand(norm, x)) if pre else norm_by_hand(norm, x + sublayer(x))
@@ -82,6 +91,10 @@ def test_blocks_are_their_formulas(norm: str, placement: str) -> None:
     ]
     agree(decoder, decoder(x)[0], block_by_hand(decoder, x, sublayers), [x])
 
+    if placement == "parallel":
+        with pytest.raises(UsageError, match="'parallel' is for blocks without cross-attention"):
+            EncoderDecoderBlock(attention(), attention(), **options)
+        return
     both = shaken(EncoderDecoderBlock(attention(), attention(), **options))
     lengths = torch.tensor([6, 2, 3])
     sublayers = [
@@ -185,3 +198,39 @@ def test_wrong_use_is_named() -> None:
         TokenBatchNorm(4)(torch.zeros(2, 3, 4), torch.tensor([1, 0]))
     with pytest.raises(UsageError, match=r"x has shape \(2, 3, 5\), but the layer reads \(batch, time, 4\)"):
         TokenBatchNorm(4)(torch.zeros(2, 3, 5))
+
+
+SQUASH: dict[str, Any] = {
+    "gelu": lambda u: u * 0.5 * (1 + torch.erf(u / math.sqrt(2))),
+    "gelu_tanh": lambda u: u / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u**3))),
+    "relu": lambda u: u.clamp(min=0),
+    "silu": lambda u: u / (1 + torch.exp(-u)),
+}
+
+
+@pytest.mark.parametrize(("activation", "gated", "bias"), list(product(SQUASH, (True, False), (True, False))))
+def test_feed_forward_networks_are_their_formulas(activation: str, gated: bool, bias: bool) -> None:
+    network = shaken(FeedForward(D, 5, activation=activation, gated=gated, bias=bias))
+    x = random(B, T, D).requires_grad_()
+    rows = network[0].weight.chunk(2) if gated else (network[0].weight,)
+    biases = (0.0,) * len(rows) if not bias else network[0].bias.chunk(2) if gated else (network[0].bias,)
+    u = [x @ w.T + b for w, b in zip(rows, biases, strict=True)]
+    hidden = SQUASH[activation](u[0]) * (u[1] if gated else 1)
+    expected = hidden @ network[2].weight.T + (network[2].bias if bias else 0)
+    agree(network, network(x), expected, [x])
+
+
+@pytest.mark.parametrize("eps", [None, 1e-12, 0.1])
+@pytest.mark.parametrize("norm", ["layer", "rms", "batch"])
+def test_norms_have_the_epsilon_they_are_told(norm: str, eps: float | None) -> None:
+    block = shaken(EncoderBlock(attention(), norm=norm, eps=eps))
+    x = 0.01 * random(B, T, D)
+    found = block.norm_mlp(x)
+    assert torch.allclose(found, norm_by_hand(block.norm_mlp, x), rtol=1e-10, atol=1e-12)
+    if eps is not None:
+        assert block.norm_mlp.eps == eps
+    bare = EncoderBlock(attention(), norm="layer", norm_bias=False)
+    assert bare.norm_attention.bias is None
+    assert bare.norm_mlp.bias is None
+    with pytest.raises(UsageError, match="batch normalisation has a bias always"):
+        EncoderBlock(attention(), norm="batch", norm_bias=False)

@@ -37,3 +37,15 @@ def test_an_untrained_model_is_nearly_uniform(kind: str, tied: bool) -> None:
     logits, _ = lm(ids)
     loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).item()
     assert abs(loss - math.log(200)) < 0.6
+
+
+def test_learned_positions_of_an_earlier_version_load() -> None:
+    lm, other = (
+        build_lm("transformer", vocab_size=5, width=8, depth=1, heads=2, context=4, positions="learned", seed=s)
+        for s in (0, 1)
+    )
+    weights = lm.state_dict()
+    weights["position.table"] = weights.pop("embedding.position.table")
+    other.load_state_dict(weights)
+    ids = torch.tensor([[5, 1, 2]])
+    assert torch.equal(other(ids)[0], lm(ids)[0])
