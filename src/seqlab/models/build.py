@@ -12,8 +12,10 @@ from seqlab.core.registry import ALL_MODELS, MODELS, look_up
 from seqlab.core.seeding import initialising
 from seqlab.core.settings.fields import check_value
 from seqlab.core.settings.lm import LMSettings, LMTrainingSettings, ModelSettings, fill_lm, model_fields
+from seqlab.layers import BlockStyle
 
 FIELDS = {f.name: f for f in (*fields(ModelSettings), *fields(LMTrainingSettings))}
+STYLE = {f.name for f in fields(BlockStyle)} & {f.name for f in fields(ModelSettings)}
 MODEL_SIZES = tuple(f.name for f in fields(ModelSettings) if f.metadata["kinds"] is not None)
 
 
@@ -28,7 +30,7 @@ def build_lm(kind: str, vocab_size: int, *, seed: int = 0, **sizes: Any) -> Any:
         check_value(FIELDS[name], sizes[name])
     defaults = _sizes(fill_lm(LMSettings(model=ModelSettings(kind=kind, size="small"))))
     with initialising(seed):
-        return constructor(vocab_size=vocab_size, **(defaults | sizes))
+        return constructor(vocab_size=vocab_size, **_with_style(defaults | sizes))
 
 
 def build_lm_from_settings(settings: LMSettings, vocab_size: int) -> Any:
@@ -39,7 +41,8 @@ def build_lm_from_settings(settings: LMSettings, vocab_size: int) -> Any:
 def outline_lm(settings: LMSettings, vocab_size: int) -> Any:
     """The same model without numbers in it (torch's device "meta"): shapes to count, at no memory."""
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        return look_up(MODELS, settings.model.kind, "model")(vocab_size=vocab_size, **_sizes(settings))
+        constructor = look_up(MODELS, settings.model.kind, "model")
+        return constructor(vocab_size=vocab_size, **_with_style(_sizes(settings)))
 
 
 def refuse_unknown_sizes(kind: str, names: Iterable[str], known: set[str]) -> None:
@@ -55,7 +58,14 @@ def known_sizes(kind: str) -> set[str]:
 
 
 def constructor_sizes(kind: str) -> set[str]:
-    return set(inspect.signature(look_up(ALL_MODELS, kind, "model")).parameters) - {"vocab_size", "levels"}
+    taken = set(inspect.signature(look_up(ALL_MODELS, kind, "model")).parameters) - {"vocab_size", "levels"}
+    return taken | STYLE if "style" in taken else taken
+
+
+def _with_style(sizes: dict[str, Any]) -> dict[str, Any]:
+    """Sizes as the constructor takes them: what they say of the blocks is one value; a whole one beats its parts."""
+    said = {name: sizes.pop(name) for name in STYLE & sizes.keys()}
+    return sizes if "style" in sizes or not said else {**sizes, "style": BlockStyle(**said)}
 
 
 def _sizes(settings: LMSettings) -> dict[str, Any]:

@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from seqlab.core.errors import UsageError, nearest
-from seqlab.core.registry import ALL_MODELS, ATTENTIONS, FITTED_MODELS, POSITIONS, SCORES, TOKENIZERS
+from seqlab.core.registry import (
+    ACTIVATIONS,
+    ALL_MODELS,
+    ATTENTIONS,
+    FITTED_MODELS,
+    NORMS,
+    PLACEMENTS,
+    POSITIONS,
+    SCORES,
+    TOKENIZERS,
+)
 from seqlab.core.settings.fields import (
     COUNT,
     SHARE,
@@ -32,7 +42,9 @@ from seqlab.core.sizes import check_heads
 from seqlab.core.units import parse_split
 
 RECURRENT = ("rnn", "gru", "lstm")
-NEURAL = (*RECURRENT, "attentive-rnn", "transformer")
+TRANSFORMER = ("transformer",)
+NEURAL = (*RECURRENT, "attentive-rnn", *TRANSFORMER)
+LM_NORMS = tuple(norm for norm in NORMS if norm != "batch")  # which mixes positions
 WINDOWED = ("attentive-rnn", "transformer")  # their context is part of the model
 HIGHEST_ORDER = 8
 ORDER = Limits(1, HIGHEST_ORDER, words=f"is out of range; n-grams have an order from 1 to {HIGHEST_ORDER}")
@@ -64,12 +76,26 @@ class ModelSettings:
     size: str | None = setting(None, "small, medium, large or huge (chosen by the budget)", choices=SIZES)
     width: int | None = setting(None, "hidden width", limits=COUNT, kinds=(*NEURAL, "bigram"))
     depth: int | None = setting(None, "layers", limits=COUNT, kinds=NEURAL)
-    heads: int | None = setting(None, "attention heads (transformer)", limits=COUNT, kinds=("transformer",))
+    heads: int | None = setting(None, "attention heads (transformer)", limits=COUNT, kinds=TRANSFORMER)
     attention: str | None = setting(
-        None, "softmax, separable or random_features (transformer)", choices=ATTENTIONS, kinds=("transformer",)
+        None, "softmax, separable or random_features (transformer)", choices=ATTENTIONS, kinds=TRANSFORMER
     )
     positions: str | None = setting(
-        None, "rotary, sinusoidal or learned (transformer)", choices=POSITIONS, kinds=("transformer",)
+        None, "rotary, sinusoidal or learned (transformer)", choices=POSITIONS, kinds=TRANSFORMER
+    )
+    kv_heads: int | None = setting(
+        None, "heads of keys and values, shared by the others (transformer; --heads)", limits=COUNT, kinds=TRANSFORMER
+    )
+    hidden: int | None = setting(
+        None, "units of the feed-forward networks (transformer; 4 × --width)", limits=COUNT, kinds=TRANSFORMER
+    )
+    activation: str | None = setting(
+        None, "gelu, gelu_tanh, relu or silu (transformer)", choices=ACTIVATIONS, kinds=TRANSFORMER
+    )
+    gated: bool | None = setting(None, "gated feed-forward networks (transformer)", kinds=TRANSFORMER)
+    norm: str | None = setting(None, "layer or rms (transformer)", choices=LM_NORMS, kinds=TRANSFORMER)
+    placement: str | None = setting(
+        None, "of the norms: pre, post or parallel (transformer)", choices=PLACEMENTS, kinds=TRANSFORMER
     )
     score: str | None = setting(
         None, "dot, scaled or additive (attentive-rnn)", choices=SCORES, kinds=("attentive-rnn",)
@@ -118,7 +144,10 @@ class LMSettings:
 _RECURRENT: Preset = dict(depth=1, batch=32, context=32, weight_decay=0.1)
 _LONG: Preset = dict(batch=16, context=64, weight_decay=0.3)
 _ATTENTIVE: Preset = dict(depth=1, batch=32, context=32, weight_decay=0.1, score="scaled")
-_ATTENTION: Preset = dict(batch=16, attention="softmax", positions="rotary", weight_decay=0.1)
+_ATTENTION: Preset = dict(
+    **dict(batch=16, attention="softmax", positions="rotary", weight_decay=0.1),
+    **dict(activation="gelu", gated=False, norm="layer", placement="pre"),
+)
 _BIGRAM: Preset = dict(vector_width=50, train_vectors=True, batch=64, context=16, learning_rate=3e-2, weight_decay=0.0)
 PRESETS: dict[str, dict[str, Preset]] = {
     "bigram": {
@@ -186,7 +215,8 @@ def fill_lm(settings: LMSettings) -> LMSettings:
 def _check_sizes(model: ModelSettings) -> None:
     """Refuse sizes that do not fit each other, as far as the model comes with seqlab."""
     if model.kind == "transformer":
-        check_heads(filled(model.width), filled(model.heads), in_pairs=model.positions == "rotary")
+        in_pairs = model.positions == "rotary"
+        check_heads(filled(model.width), filled(model.heads), model.kv_heads, in_pairs=in_pairs)
 
 
 def model_fields(kind: str) -> set[str] | None:
