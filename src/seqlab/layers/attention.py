@@ -122,20 +122,9 @@ class MultiHeadAttention(nn.Module):
         counts new keys. Cross-attention: the state holds what later calls need, and they pass no key and value.
         """
         asked = self._asked(query, key, value, key_lengths, causal, state)
-        mixed: Tensor
-        after: AttentionState
-        weights = None
-        if self.kind != "softmax":
-            weights = self._linear_weights(asked) if need_weights else None
-            mixed, after = self._linear(asked)
-        elif need_weights:
-            after = self._remembered(asked)
-            _, weights = self._softmax_weights(asked, after)
-            mixed = softmax.mix(F.dropout(weights, self.dropout, self.training), self._shared(after.values))
-            after = self._forgetting(asked, after)
-        else:
-            mixed, after = self._softmax(asked)
-        return self._joined(mixed), after, weights
+        attend = self._softmax if self.kind == "softmax" else self._linear
+        mixed, after, weights = attend(asked, need_weights)
+        return self.project_out(_side_by_side(mixed)), after, weights
 
     def look(
         self,
@@ -154,67 +143,55 @@ class MultiHeadAttention(nn.Module):
         """
         asked = self._asked(query, key, value, key_lengths, causal, state)
         if self.kind != "softmax":
-            return None, self._linear_weights(asked), self._flat(self._linear(asked)[0])
-        cache = self._remembered(asked)
-        scores, weights = self._softmax_weights(asked, cache)
-        return scores, weights, self._flat(softmax.mix(weights, self._shared(cache.values)))
+            mixed, _, weights = self._linear(asked, need_weights=True)
+            assert weights is not None
+            return None, weights, _side_by_side(mixed)
+        cache = extended(asked.past, asked.k, asked.v, asked.mask, asked.following)
+        scores, weights = self._scores_and_weights(asked, cache)
+        return scores, weights, _side_by_side(softmax.mix(weights, self._shared(cache.values)))
 
     # ----------------------------------------------------------------------- the kinds
 
-    def _softmax(self, asked: Question) -> tuple[Tensor, KeyValueCache]:
-        cache = self._remembered(asked)
-        mixed = softmax.softmax_attention(
-            asked.q,
-            cache.keys,
-            cache.values,
-            key_mask=cache.mask,
-            causal=asked.causal,
-            window=self.window,
-            dropout=self.dropout if self.training else 0.0,
-        )
-        return mixed, self._forgetting(asked, cache)
+    def _softmax(self, asked: Question, need_weights: bool) -> tuple[Tensor, AttentionState, Tensor | None]:
+        cache = extended(asked.past, asked.k, asked.v, asked.mask, asked.following)
+        dropout = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            _, weights = self._scores_and_weights(asked, cache)
+            mixed = softmax.mix(F.dropout(weights, dropout), self._shared(cache.values))
+        else:
+            reach: Any = dict(key_mask=cache.mask, causal=asked.causal, window=self.window)
+            mixed = softmax.softmax_attention(asked.q, cache.keys, cache.values, dropout=dropout, **reach)
+        return mixed, cut_to_window(cache, self.window) if asked.causal else cache, weights
 
-    def _softmax_weights(self, asked: Question, cache: KeyValueCache) -> tuple[Tensor, Tensor]:
-        """Scores, and the weights that the mask leaves of them.    (B, N, T, S) each"""
-        keys, mask, visible = self._shared(cache.keys), cache.mask, None
+    def _scores_and_weights(self, asked: Question, cache: KeyValueCache) -> tuple[Tensor, Tensor]:
+        """q kᵀ/√d, and what softmax makes of it under the mask.    (B, N, T, S) each"""
+        keys, visible = self._shared(cache.keys), None
         if asked.causal:
             visible = banded_causal_mask(asked.q.shape[2], keys.shape[2], self.window, keys.device)
-        if mask is not None:
-            visible = mask[:, None, None] if visible is None else visible & mask[:, None, None]
+        if cache.mask is not None:
+            real = cache.mask[:, None, None]
+            visible = real if visible is None else visible & real
         scores = softmax.scaled_scores(asked.q, keys)
         return scores, softmax.attention_weights(scores, visible)
 
-    def _linear(self, asked: Question) -> tuple[Tensor, FeatureCache]:
-        if asked.k is None or asked.v is None:
-            return linear.ask(self._features, asked.q, asked.past), asked.past
-        k, v = self._shared(asked.k), self._shared(asked.v)
-        mixed, sums = linear.attend(
-            self._features, asked.q, k, v, key_mask=asked.mask, causal=asked.causal, past=asked.past
-        )
-        return mixed, FeatureCache(sums.sums, sums.level, asked.following)
-
-    def _linear_weights(self, asked: Question) -> Tensor:
-        if asked.past is not None or asked.k is None:
+    def _linear(self, asked: Question, need_weights: bool) -> tuple[Tensor, AttentionState, Tensor | None]:
+        features = linear.SEPARABLE if self.kind == "separable" else linear.random_features(self.directions)
+        if need_weights and asked.past is not None:
             raise UsageError(
                 f"attention '{self.kind}' remembers sums, not keys: weights need the whole text in one call"
             )
-        return linear.attention_weights(
-            self._features, asked.q, self._shared(asked.k), key_mask=asked.mask, causal=asked.causal
-        )
+        if asked.k is None or asked.v is None:
+            return linear.ask(features, asked.q, asked.past), asked.past, None
+        k, v = self._shared(asked.k), self._shared(asked.v)
+        reach: Any = dict(key_mask=asked.mask, causal=asked.causal)
+        weights = linear.attention_weights(features, asked.q, k, **reach) if need_weights else None
+        mixed, sums = linear.attend(features, asked.q, k, v, past=asked.past, **reach)
+        return mixed, FeatureCache(sums.sums, sums.level, asked.following), weights
 
-    @property
-    def _features(self) -> linear.Features:
-        return linear.SEPARABLE if self.kind == "separable" else linear.random_features(self.directions)
-
-    # ----------------------------------------------------------------------- memory
-
-    def _remembered(self, asked: Question) -> KeyValueCache:
-        """Old and new keys and values."""
-        return extended(asked.past, asked.k, asked.v, asked.mask, asked.following)
-
-    def _forgetting(self, asked: Question, cache: KeyValueCache) -> KeyValueCache:
-        """What the next call needs of it."""
-        return cut_to_window(cache, self.window) if asked.causal else cache
+    def _shared(self, u: Tensor) -> Tensor:
+        """Keys or values, one for each head of the queries.    (B, N_kv, S, d) -> (B, N, S, d)"""
+        return softmax.shared_by(u, self.n_heads)
 
     # ----------------------------------------------------------------------- projections and checks
 
@@ -268,18 +245,6 @@ class MultiHeadAttention(nn.Module):
         """(B, T, heads·d) -> (B, heads, T, d)"""
         B, T, rows = projected.shape
         return projected.view(B, T, rows // self.head_width, self.head_width).transpose(1, 2)
-
-    def _shared(self, u: Tensor) -> Tensor:
-        """Keys or values, one for each head of the queries.    (B, N_kv, S, d) -> (B, N, S, d)"""
-        return softmax.shared_by(u, self.n_heads)
-
-    def _flat(self, mixed: Tensor) -> Tensor:
-        """(B, N, T, d) -> (B, T, N·d)"""
-        return mixed.transpose(1, 2).flatten(2)
-
-    def _joined(self, mixed: Tensor) -> Tensor:
-        out: Tensor = self.project_out(self._flat(mixed))
-        return out
 
     def _check(
         self,
@@ -367,6 +332,11 @@ _OUR_NAMES = {
     "out_proj.weight": "project_out.weight",
     "out_proj.bias": "project_out.bias",
 }
+
+
+def _side_by_side(mixed: Tensor) -> Tensor:
+    """[head_1 … head_N].    (B, N, T, d) -> (B, T, N·d)"""
+    return mixed.transpose(1, 2).flatten(2)
 
 
 def _copy_matrix(mine: Matrix, given: Matrix) -> None:
