@@ -13,6 +13,12 @@ A model of your own, or anybody's, in three lines (module(ids) gives logits):
 scorer = seqlab.scorer(module, tokenizer, context=256)
 surprisals = scorer.score(text)
 seqlab.figures(surprisals, text).bits_per_byte
+
+What happens inside a model, under stable names:
+
+with seqlab.taps(model, "*.weights") as seen:
+    model(ids)
+seen["blocks.0.attention.weights"]
 """
 
 import os
@@ -20,6 +26,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from seqlab.core.taps import tap_names as tap_names
+    from seqlab.core.taps import taps as taps
     from seqlab.evaluation.outsiders import ModuleScorer
     from seqlab.evaluation.perplexity import figures_of
     from seqlab.runs.run import load as load
@@ -44,6 +52,8 @@ _PUBLIC = {
     "load": "seqlab.runs.run:load",
     "scorer": "seqlab.evaluation.outsiders:ModuleScorer",
     "figures": "seqlab.evaluation.perplexity:figures_of",
+    "taps": "seqlab.core.taps:taps",
+    "tap_names": "seqlab.core.taps:tap_names",
 }
 
 
