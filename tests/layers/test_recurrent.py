@@ -196,6 +196,26 @@ def test_what_stands_in_the_padding_does_not_matter(kind: str) -> None:
             assert torch.allclose(a[:, row : row + 1], b, rtol=0, atol=1e-12)
 
 
+def test_padded_and_full_lstm_in_float32() -> None:
+    """Torch has a fused loop for float32 alone, and without padding alone."""
+    layer = build("lstm", 3, 4, 2, bidirectional=True)
+    x, state, lengths = random(5, 9, 3).requires_grad_(), random_state(layer, 5), torch.tensor([9, 2, 0, 5, 1])
+    single, x_single = LSTM.from_torch(layer.to_torch().float()), x.detach().float().requires_grad_()
+    start = tuple(part.float() for part in state)
+    found: list[list[Tensor]] = []
+    for which, inputs, begin in ((layer, x, state), (single, x_single, start)):
+        y, final = which(inputs, begin, lengths)
+        (y.square().sum() + sum(part.square().sum() for part in final)).backward()
+        found.append([y, *final, inputs.grad, *(p.grad for p in which.parameters())])
+    for a, b in zip(*found, strict=True):
+        assert (a - b).abs().max() <= 1e-5 * max(1.0, a.abs().max().item())
+    for before, after in zip(start, found[1][1:3], strict=True):
+        assert torch.equal(after[:, 2], before[:, 2])
+    full, padded = single(x_single, start), single(torch.cat([x_single, x_single], 1), start, torch.full((5,), 9))
+    for a, b in zip([full[0], *full[1]], [padded[0][:, :9], *padded[1]], strict=True):
+        assert (a - b).abs().max() <= 1e-5
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_by_finite_differences(kind: str) -> None:
     layer = build(kind, 2, 3)
@@ -229,13 +249,14 @@ def test_gradients_of_gradients(kind: str) -> None:
 
 
 @pytest.mark.parametrize("lengths", [None, (2, 4, 0), (0, 0, 0)], ids=str)
-@pytest.mark.parametrize("kind", ["rnn", "rnn-sigmoid", "rnn-relu", "rnn-pre", "gru"])
+@pytest.mark.parametrize("kind", ["rnn", "rnn-sigmoid", "rnn-relu", "rnn-pre", "gru", "lstm"])
 def test_gradients_that_can_be_differentiated_again_are_the_same(kind: str, lengths: tuple[int, ...] | None) -> None:
     layer, x = build(kind, 2, 3, 2), random(3, 4, 2).requires_grad_()
-    start = random_state(layer, 3).requires_grad_()
+    start = random_state(layer, 3)
+    wanted = [x, *(part.requires_grad_() for part in tensors_of(start)), *layer.parameters()]
     y, final = layer(x, start, None if lengths is None else torch.tensor(lengths))
-    wanted = [x, start, *layer.parameters()]
-    loss = (y * random(*y.shape, seed=1)).sum() + (final * random(*final.shape, seed=2)).sum()
+    outputs = [y, *tensors_of(final)]
+    loss = sum((out * random(*out.shape, seed=1 + i)).sum() for i, out in enumerate(outputs))
     fast = torch.autograd.grad(loss, wanted, retain_graph=True)
     slow = torch.autograd.grad(loss, wanted, create_graph=True)
     for a, b in zip(fast, slow, strict=True):

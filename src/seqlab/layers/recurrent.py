@@ -14,12 +14,12 @@ from typing import Any, ClassVar, Self
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.state import State
-from seqlab.ops import recurrence
+from seqlab.ops import recurrence, recurrence_stack, recurrence_steps
 from seqlab.ops.masks import check_lengths, length_mask
+from seqlab.ops.recurrence_steps import Parts, Seen
 
 RECURRENT_INITS = ("orthogonal", "uniform")
 FORMS = ("post", "pre")
@@ -93,20 +93,71 @@ class Recurrent(nn.Module):
                 nn.init.zeros_(weight)
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
+        x, parts, lengths = self._checked(x, state, lengths)
+        if 0 in x.shape[:2]:
+            return x.new_zeros(*x.shape[:2], self.hidden_size * self.directions), self._joined(parts)
+        y, parts = self._run(x, parts, lengths)
+        return y, self._joined(parts)
+
+    def watch(
+        self, x: Tensor, state: State = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State, dict[str, list[Tensor]]]:
+        """The same as calling the layer, by the plain loop, with what happens inside at each step.
+
+        For each of `watched_names` T tensors (B, H): entry t for position t, zero beyond a length. Each step reads the
+        very tensors listed for the step before, so the gradient by one of them is its total derivative.
+        """
+        x, parts, lengths = self._checked(x, state, lengths)
+        if 0 in x.shape[:2]:
+            nothing = [x.new_zeros(x.shape[0], self.hidden_size)] * x.shape[1]
+            return *self(x, state), {name: nothing for name in self.watched_names()}
+        y, parts, seen = recurrence_stack.watch(x, parts, lengths, self._shape(), self._steps, self._drop)
+        return y, self._joined(parts), seen
+
+    def watched_names(self) -> list[str]:
+        """What `watch` lists, for every layer and direction: l0.hidden, …, l0_reverse.hidden, …"""
+        places = [(layer, bool(back)) for layer in range(self.num_layers) for back in range(self.directions)]
+        return [f"{recurrence_stack.suffix(*place)}.{name}" for place in places for name in self._watched()]
+
+    @abstractmethod
+    def _watched(self) -> tuple[str, ...]:
+        """What one layer and direction lists."""
+
+    @abstractmethod
+    def _kernel(self, x: Tensor, start: Parts, layer: int, back: bool, alive: recurrence.Alive) -> Parts:
+        """See `recurrence_stack.Kernel`."""
+
+    @abstractmethod
+    def _steps(self, x: Tensor, start: Parts, layer: int, back: bool, ended: Tensor | None) -> Seen:
+        """See `recurrence_stack.Steps`."""
+
+    def _run(self, x: Tensor, state: Parts, lengths: Tensor | None) -> tuple[Tensor, Parts]:
+        return recurrence_stack.run(x, state, lengths, self._shape(), self._kernel, self._drop)
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout, self.training)
+
+    def _shape(self) -> tuple[int, int]:
+        return self.num_layers, self.directions
+
+    def _weights(self, layer: int, back: bool) -> Parts:
+        """w_ih, w_hh, b_ih, b_hh; a layer without biases has zeros."""
+        suffix = recurrence_stack.suffix(layer, back)
+        weights = [getattr(self, f"weight_{part}_{suffix}") for part in ("ih", "hh")]
+        if not self.bias:
+            return (*weights, *(weights[0].new_zeros(len(weights[0])) for _ in range(2)))
+        return (*weights, *(getattr(self, f"bias_{part}_{suffix}") for part in ("ih", "hh")))
+
+    def _checked(self, x: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, Parts, Tensor | None]:
+        """x with zeros in the padding, the parts of the state, and lengths unless all are full."""
         self._check(x, state)
         B, T, _ = x.shape
-        lengths = None if lengths is None else check_lengths(lengths, B, T)
-        if T == 0 or B == 0:
-            empty = x.new_zeros(B, T, self.hidden_size * self.directions)
-            return empty, self._zero_state(x) if state is None else state
+        lengths = None if lengths is None else check_lengths(lengths, B, T).to(x.device)
         if lengths is not None and bool((lengths == T).all()):
             lengths = None
         if lengths is not None:  # what stands in the padding must not matter, not even NaN
             x = x.masked_fill(~length_mask(lengths, T)[..., None], 0.0)
-        return self._run(x, state, lengths)
-
-    @abstractmethod
-    def _run(self, x: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]: ...
+        return x, self._parts(self._zero_state(x) if state is None else state), lengths
 
     def _zero_state(self, x: Tensor) -> State:
         return x.new_zeros(self.num_layers * self.directions, x.shape[0], self.hidden_size)
@@ -123,6 +174,9 @@ class Recurrent(nn.Module):
         if state is not None and not isinstance(state, Tensor):
             raise UsageError(f"the state is one tensor, not {type(state).__name__}")
         return () if state is None else (state,)
+
+    def _joined(self, parts: Parts) -> State:
+        return parts[0]
 
     # ----------------------------------------------------------------------- to and from torch
 
@@ -190,59 +244,7 @@ class Recurrent(nn.Module):
         )
 
 
-class _OwnKernel(Recurrent):
-    """Layers over one direction's kernel of `ops.recurrence`."""
-
-    def _run(self, x: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
-        alive, order = None, None
-        state = self._zero_state(x) if state is None else state
-        if lengths is not None:
-            lengths, order = lengths.to(x.device).sort(descending=True, stable=True)
-            alive = recurrence.alive_at(lengths, x.shape[1])
-            x, state = x[order], state[:, order]
-        y, state = self._stack(x.transpose(0, 1), state, lengths, alive)
-        y = y.transpose(0, 1)
-        if order is None:
-            return y, state
-        back = order.argsort()
-        return y[back], state[:, back]
-
-    def _stack(
-        self, x: Tensor, state: Tensor, lengths: Tensor | None, alive: recurrence.Alive
-    ) -> tuple[Tensor, Tensor]:
-        """All layers and directions, time first.    x (T, B, D) -> (T, B, H·directions), (layers·directions, B, H)"""
-        finals: list[Tensor] = []
-        for layer in range(self.num_layers):
-            if layer:
-                x = F.dropout(x, self.dropout, self.training)
-            upwards, outputs = [], []
-            for direction in range(self.directions):
-                h0 = state[len(finals)]
-                inputs = recurrence.reverse(x, lengths) if direction else x
-                upward, y = self._direction(inputs, h0, self._weights(layer, direction), alive)
-                finals.append(recurrence.final(y, h0, lengths))
-                upwards.append(recurrence.reverse(upward, lengths) if direction else upward)
-                outputs.append(upwards[-1] if y is upward else recurrence.reverse(y, lengths) if direction else y)
-            x = torch.cat(upwards, -1) if self.bidirectional else upwards[0]
-        y = torch.cat(outputs, -1) if self.bidirectional else outputs[0]
-        return y, torch.stack(finals)
-
-    def _weights(self, layer: int, direction: int) -> tuple[Tensor, ...]:
-        """w_ih, w_hh, b_ih, b_hh; a layer without biases has zeros."""
-        suffix = f"l{layer}{'_reverse' if direction else ''}"
-        weights = [getattr(self, f"weight_{part}_{suffix}") for part in ("ih", "hh")]
-        if not self.bias:
-            return (*weights, *(weights[0].new_zeros(len(weights[0])) for _ in range(2)))
-        return (*weights, *(getattr(self, f"bias_{part}_{suffix}") for part in ("ih", "hh")))
-
-    @abstractmethod
-    def _direction(
-        self, x: Tensor, h0: Tensor, weights: tuple[Tensor, ...], alive: recurrence.Alive
-    ) -> tuple[Tensor, Tensor]:
-        """What the layer above reads, and what this layer puts out.    x (T, B, D) -> two of (T, B, H)"""
-
-
-class RNN(_OwnKernel):
+class RNN(Recurrent):
     """Post form: g_t = φ(W g_{t−1} + U x_t + b), y = state = g.
 
     Pre form: h_t = W φ(h_{t−1}) + U x_t + b, y = state = h; layers above read φ(h), and no state means φ(h_0) = 0.
@@ -269,15 +271,26 @@ class RNN(_OwnKernel):
         super().__init__(input_size, hidden_size, num_layers, **options)
         self.nonlinearity, self.form = nonlinearity, form
 
-    def _direction(
-        self, x: Tensor, h0: Tensor, weights: tuple[Tensor, ...], alive: recurrence.Alive
-    ) -> tuple[Tensor, Tensor]:
-        w_ih, w_hh, b_ih, b_hh = weights
-        g0 = h0 if self.form == "post" else getattr(torch, self.nonlinearity)(h0)
+    def _kernel(self, x: Tensor, start: Parts, layer: int, back: bool, alive: recurrence.Alive) -> Parts:
+        w_ih, w_hh, b_ih, b_hh = self._weights(layer, back)
+        g0 = self._before(start)
         g = recurrence.rnn(x, g0, w_ih, w_hh, b_ih + b_hh, self.nonlinearity, alive)
         if self.form == "post":
             return g, g
         return g, recurrence.rnn_activations(x, g0, g, w_ih, w_hh, b_ih + b_hh, alive)
+
+    def _steps(self, x: Tensor, start: Parts, layer: int, back: bool, ended: Tensor | None) -> Seen:
+        w_ih, w_hh, b_ih, b_hh = self._weights(layer, back)
+        steps = recurrence_steps.rnn if self.form == "post" else recurrence_steps.rnn_pre
+        return steps(x, self._before(start), w_ih, w_hh, b_ih + b_hh, self.nonlinearity, ended, back)
+
+    def _watched(self) -> tuple[str, ...]:
+        return recurrence_steps.RNN if self.form == "post" else recurrence_steps.RNN_PRE
+
+    def _before(self, start: Parts) -> Tensor:
+        """What the first step reads: g_0, in the pre form φ(h_0)."""
+        g0: Tensor = start[0] if self.form == "post" else getattr(torch, self.nonlinearity)(start[0])
+        return g0
 
     def _zero_state(self, x: Tensor) -> State:
         """φ(h_0) = 0: for the sigmoid of the pre form h_0 is −inf."""
@@ -296,7 +309,7 @@ class RNN(_OwnKernel):
         return {"nonlinearity": self.nonlinearity}
 
 
-class GRU(_OwnKernel):
+class GRU(Recurrent):
     """r, z = σ(W x + b + U h + c), ĥ = tanh(W x + b + r ∘ (U h + c)), h' = (1−z) ∘ h + z ∘ ĥ: z = 1 overwrites.
 
     torch.nn.GRU has h' = (1−z) ∘ ĥ + z ∘ h. Since σ(−a) = 1 − σ(a), negating the rows of z converts exactly.
@@ -305,12 +318,17 @@ class GRU(_OwnKernel):
     gates = 3
     torch_type = nn.GRU
 
-    def _direction(
-        self, x: Tensor, h0: Tensor, weights: tuple[Tensor, ...], alive: recurrence.Alive
-    ) -> tuple[Tensor, Tensor]:
-        w_ih, w_hh, b_ih, b_hh = weights
-        y = recurrence.gru(x, h0, w_ih, w_hh, b_ih, b_hh, alive)
+    def _kernel(self, x: Tensor, start: Parts, layer: int, back: bool, alive: recurrence.Alive) -> Parts:
+        w_ih, w_hh, b_ih, b_hh = self._weights(layer, back)
+        y = recurrence.gru(x, start[0], w_ih, w_hh, b_ih, b_hh, alive)
         return y, y
+
+    def _steps(self, x: Tensor, start: Parts, layer: int, back: bool, ended: Tensor | None) -> Seen:
+        w_ih, w_hh, b_ih, b_hh = self._weights(layer, back)
+        return recurrence_steps.gru(x, start[0], w_ih, w_hh, b_ih, b_hh, ended, back)
+
+    def _watched(self) -> tuple[str, ...]:
+        return recurrence_steps.GRU
 
     def _converted(self, weight: Tensor) -> Tensor:
         reset, update, candidate = weight.detach().chunk(3)
@@ -318,7 +336,7 @@ class GRU(_OwnKernel):
 
 
 class LSTM(Recurrent):
-    """i, f, o = σ(·), c̃ = tanh(·), c' = f ∘ c + i ∘ c̃, h' = o ∘ tanh(c'), on torch's own kernel.
+    """i, f, o = σ(·), c̃ = tanh(·), c' = f ∘ c + i ∘ c̃, h' = o ∘ tanh(c').
 
     The state is (h, c). The forget gate starts with bias `forget_bias`.
     """
@@ -350,29 +368,28 @@ class LSTM(Recurrent):
             raise UsageError(f"the state of an LSTM is the tuple (h, c), not {type(state).__name__}")
         return () if state is None else state
 
-    def _run(self, x: Tensor, state: State, lengths: Tensor | None) -> tuple[Tensor, State]:
-        state = self._zero_state(x) if state is None else state
-        options = (self.bias, self.num_layers, self.dropout, self.training, self.bidirectional)
-        weights = [getattr(self, name) for name, _ in self._shapes()]
-        if lengths is None:
-            y, h, c = torch.lstm(x, state, weights, *options, True)
-            return y, (h, c)
-        return self._run_packed(x, state, lengths, weights, options)
+    def _joined(self, parts: Parts) -> State:
+        return parts
 
-    def _run_packed(
-        self, x: Tensor, state: State, lengths: Tensor, weights: list[Tensor], options: tuple[Any, ...]
-    ) -> tuple[Tensor, State]:
-        """Torch packs no empty sequence: those take one step, whose result is dropped."""
-        T = x.shape[1]
-        packed = pack_padded_sequence(x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-        order, back = packed.sorted_indices, packed.unsorted_indices
-        assert order is not None
-        assert back is not None
-        sorted_state = tuple(part.index_select(1, order) for part in state)
-        data, h, c = torch.lstm(packed.data, packed.batch_sizes, sorted_state, weights, *options)
-        y, _ = pad_packed_sequence(PackedSequence(data, packed.batch_sizes, order, back), True, total_length=T)
-        empty = (lengths == 0)[:, None]
-        final = tuple(
-            torch.where(empty, old, new.index_select(1, back)) for old, new in zip(state, (h, c), strict=True)
-        )
-        return y.masked_fill(empty[..., None], 0.0), final
+    def _run(self, x: Tensor, state: Parts, lengths: Tensor | None) -> tuple[Tensor, Parts]:
+        """Without padding torch's fused loop is faster, and takes all layers and directions in one call."""
+        if lengths is not None:
+            return super()._run(x, state, lengths)
+        weights = [getattr(self, name) for name, _ in self._shapes()]
+        options = (self.bias, self.num_layers, self.dropout, self.training, self.bidirectional, True)
+        y, *finals = torch.lstm(x, state, weights, *options)
+        return y, tuple(finals)
+
+    def _kernel(self, x: Tensor, start: Parts, layer: int, back: bool, alive: recurrence.Alive) -> Parts:
+        w_ih, w_hh, b_ih, b_hh = self._weights(layer, back)
+        h, c = start
+        y, cells = recurrence.lstm(x, h, c, w_ih, w_hh, b_ih + b_hh, alive)
+        return y, y, cells
+
+    def _steps(self, x: Tensor, start: Parts, layer: int, back: bool, ended: Tensor | None) -> Seen:
+        w_ih, w_hh, b_ih, b_hh = self._weights(layer, back)
+        h, c = start
+        return recurrence_steps.lstm(x, (h, c), w_ih, w_hh, b_ih + b_hh, ended, back)
+
+    def _watched(self) -> tuple[str, ...]:
+        return recurrence_steps.LSTM

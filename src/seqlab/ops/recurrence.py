@@ -12,12 +12,14 @@ Right-padded batches come sorted by length, longest first: `alive[t]` sequences 
 those rows only, so nothing ever flows through padding.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from seqlab.ops import recurrence_steps
 
 Alive = Sequence[int] | None
 
@@ -43,12 +45,25 @@ def gru(x: Tensor, h0: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: T
     return result
 
 
+def lstm(
+    x: Tensor, h0: Tensor, c0: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor, alive: Alive = None
+) -> tuple[Tensor, Tensor]:
+    """i, f, o = σ(W x_t + U h + b),  c̃ = tanh(W x_t + U h + b),  c' = f ∘ c + i ∘ c̃,  h' = o ∘ tanh(c').
+
+    x (T, B, D), h0 and c0 (B, H), w_ih (4H, D), w_hh (4H, H), bias (4H,), gates i, f, c̃, o -> h and c, both (T, B, H),
+    zero where a sequence has ended. Without padding torch.lstm is faster: there it has a fused loop.
+    """
+    y, cells = _LSTM.apply(x, h0, c0, w_ih, w_hh, bias, alive)  # type: ignore[no-untyped-call]
+    return y, cells
+
+
 def rnn_activations(
     x: Tensor, g0: Tensor, g: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor, alive: Alive = None
 ) -> Tensor:
     """The pre form's h_t = W_hh g_{t−1} + W_ih x_t + b, given g = φ(h) of every step.    -> (T, B, H)"""
     h = F.linear(x, w_ih, bias) + F.linear(_shifted(g0, g), w_hh)
-    return h if alive is None else h.masked_fill(_ended(h, alive)[..., None], 0.0)
+    ended = _ended(h, alive)
+    return h if ended is None else h.masked_fill(ended, 0.0)
 
 
 def alive_at(lengths: Tensor, time: int) -> list[int]:
@@ -101,8 +116,9 @@ class _RNN(torch.autograd.Function):
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
         x, h0, w_ih, w_hh, bias, y = ctx.saved_tensors
         if torch.is_grad_enabled():  # somebody wants the gradient of this gradient
-            y = _differentiable_rnn(x, h0, w_ih, w_hh, bias, ctx.phi, ctx.alive)
-            return *_differentiated(y, (x, h0, w_ih, w_hh, bias), grad_y), None, None
+            inputs = (x, h0, w_ih, w_hh, bias)
+            seen = recurrence_steps.rnn(*inputs, ctx.phi, _ended(x, ctx.alive))
+            return *_differentiated([seen["hidden"]], inputs, [grad_y]), None, None
         grad_h = grad_y.clone(memory_format=torch.contiguous_format)
         grad_a = _slope(ctx.phi, y)  # φ'(a), times δg step by step
         grad_h0 = torch.zeros_like(h0)
@@ -155,7 +171,8 @@ class _GRU(torch.autograd.Function):
         x, h0, w_ih, w_hh, b_ih, b_hh, gates, candidate, y = ctx.saved_tensors
         if torch.is_grad_enabled():
             inputs = (x, h0, w_ih, w_hh, b_ih, b_hh)
-            return *_differentiated(_differentiable_gru(*inputs, ctx.alive), inputs, grad_y), None
+            seen = recurrence_steps.gru(*inputs, _ended(x, ctx.alive))
+            return *_differentiated([seen["hidden"]], inputs, [grad_y]), None
         T, B, H = y.shape
         r, z, a_h = gates.view(T, B, 3, H).unbind(2)
         before = _shifted(h0, y)
@@ -190,6 +207,85 @@ class _GRU(torch.autograd.Function):
         )
 
 
+class _LSTM(torch.autograd.Function):
+    """See `reference.gradients.lstm_gradients` for the backward pass. Real steps only are packed, step after step."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, h0: Tensor, c0: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor, alive: Alive
+    ) -> tuple[Tensor, Tensor]:
+        H, w_hh_t = h0.shape[1], w_hh.t()
+        packing = _Packing(x, alive)
+        gates = torch.addmm(bias, packing.pack(x), w_ih.t())
+        y, cells, squashed = (x.new_empty(len(gates), H) for _ in range(3))
+        h, c = h0, c0
+        for a, *out in zip(*(packing.steps(tensor) for tensor in (gates, y, cells, squashed)), strict=True):
+            a.addmm_(h[: len(a)], w_hh_t)
+            a[:, : 2 * H].sigmoid_()
+            candidate, o = a[:, 2 * H : 3 * H].tanh_(), a[:, 3 * H :].sigmoid_()
+            c = torch.mul(a[:, H : 2 * H], c[: len(a)], out=out[1]).addcmul_(a[:, :H], candidate)
+            h = torch.mul(o, torch.tanh(c, out=out[2]), out=out[0])
+        ctx.save_for_backward(x, h0, c0, w_ih, w_hh, bias, gates, y, cells, squashed)
+        ctx.packing, ctx.alive = packing, alive
+        return packing.unpack(y), packing.unpack(cells)
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor, grad_cells: Tensor) -> tuple[Tensor | None, ...]:
+        x, h0, c0, w_ih, w_hh, bias, gates, y, cells, squashed = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            inputs = (x, h0, c0, w_ih, w_hh, bias)
+            seen = recurrence_steps.lstm(x, (h0, c0), w_ih, w_hh, bias, _ended(x, ctx.alive))
+            return *_differentiated([seen["hidden"], seen["c"]], inputs, [grad_y, grad_cells]), None
+        packing: _Packing = ctx.packing
+        H = h0.shape[1]
+        i, f, candidate, o = gates.view(-1, 4, H).unbind(1)
+        # Factors of δc' in δa_i, δa_f, δa_c and of δh' in δa_o; times those step by step.
+        to_i, to_f = candidate * i * (1 - i), packing.before(c0, cells) * f * (1 - f)
+        grad_a = torch.stack([to_i, to_f, i * (1 - candidate.square()), squashed * o * (1 - o)], 1)
+        to_cell = o * (1 - squashed.square())  # ∂h'/∂c'
+        grad_h0, grad_c0 = torch.zeros_like(h0), torch.zeros_like(c0)
+        into_h = [grad_h0, *packing.steps(packing.pack(grad_y).clone())]
+        into_c = [grad_c0, *packing.steps(packing.pack(grad_cells).clone())]
+        deltas, slopes, forgets = (packing.steps(tensor) for tensor in (grad_a, to_cell, f))
+        for t in reversed(range(len(deltas))):
+            delta, here = deltas[t], into_c[t + 1].addcmul_(into_h[t + 1], slopes[t])
+            delta[:, :3].mul_(here[:, None])
+            delta[:, 3].mul_(into_h[t + 1])
+            into_c[t][: len(delta)].addcmul_(here, forgets[t])
+            into_h[t][: len(delta)].addmm_(delta.view(len(delta), 4 * H), w_hh)
+        grad_a = grad_a.view(-1, 4 * H)
+        grad_w_ih, grad_w_hh = grad_a.t() @ packing.pack(x), grad_a.t() @ packing.before(h0, y)
+        return packing.unpack(grad_a @ w_ih), grad_h0, grad_c0, grad_w_ih, grad_w_hh, grad_a.sum(0), None
+
+
+class _Packing:
+    """The N real steps of a sorted batch as rows, one time step after the other.    (T, B, ·) <-> (N, ·)"""
+
+    def __init__(self, x: Tensor, alive: Alive) -> None:
+        self.shape = x.shape[:2]
+        ended = _ended(x, alive)
+        self.places = None if ended is None else (~ended).flatten().nonzero()[:, 0]
+        self.rows = [x.shape[1]] * len(x) if alive is None else [rows for rows in alive if rows]
+
+    def pack(self, tensor: Tensor) -> Tensor:
+        flat = tensor.flatten(0, 1)
+        return flat if self.places is None else flat.index_select(0, self.places)
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        if self.places is not None:
+            size = self.shape.numel(), packed.shape[1]
+            packed = packed.new_zeros(size).index_copy_(0, self.places, packed)
+        return packed.view(*self.shape, -1)
+
+    def steps(self, packed: Tensor) -> Sequence[Tensor]:
+        return torch.split(packed, self.rows) if self.rows else ()
+
+    def before(self, start: Tensor, packed: Tensor) -> Tensor:
+        """What each row had one step earlier.    start (B, H), (N, H) -> (N, H)"""
+        earlier = [start, *self.steps(packed)][: len(self.rows)]
+        return torch.cat([step[:rows] for step, rows in zip(earlier, self.rows, strict=True)] or [packed])
+
+
 def _slope(phi: str, value: Tensor) -> Tensor:
     """φ'(a) from the value φ(a):  tanh 1 − φ²,  sigmoid φ(1 − φ),  relu 1 where φ > 0."""
     if phi == "tanh":
@@ -202,42 +298,14 @@ def _slope(phi: str, value: Tensor) -> Tensor:
 # --------------------------------------------------------------------------- gradients of gradients: slow, rarely asked
 
 
-def _differentiated(y: Tensor, inputs: tuple[Tensor, ...], grad_y: Tensor) -> tuple[Tensor | None, ...]:
-    """The backward pass of y as autograd forms it, which can be differentiated again."""
+def _differentiated(
+    outputs: Sequence[list[Tensor]], inputs: tuple[Tensor, ...], grads: Sequence[Tensor]
+) -> tuple[Tensor | None, ...]:
+    """The backward pass of outputs as autograd forms it, which can be differentiated again.    outputs: T of (B, H)"""
     wanted = [tensor for tensor in inputs if tensor.requires_grad]
-    found = iter(torch.autograd.grad(y, wanted, grad_y, create_graph=True, materialize_grads=True))
+    stacked = [torch.stack(steps) for steps in outputs]
+    found = iter(torch.autograd.grad(stacked, wanted, grads, create_graph=True, materialize_grads=True))
     return tuple(next(found) if tensor.requires_grad else None for tensor in inputs)
-
-
-def _differentiable_rnn(
-    x: Tensor, h0: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor, phi: str, alive: Alive
-) -> Tensor:
-    def step(a: Tensor, h: Tensor) -> Tensor:
-        squashed: Tensor = getattr(torch, phi)(a + F.linear(h, w_hh))
-        return squashed
-
-    return _looped(step, F.linear(x, w_ih, bias), h0, alive)
-
-
-def _differentiable_gru(
-    x: Tensor, h0: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, alive: Alive
-) -> Tensor:
-    def step(a: Tensor, h: Tensor) -> Tensor:
-        a_r, a_z, a_x = a.chunk(3, -1)
-        c_r, c_z, a_h = F.linear(h, w_hh, b_hh).chunk(3, -1)
-        candidate = torch.tanh(a_x + torch.sigmoid(a_r + c_r) * a_h)
-        return torch.lerp(h, candidate, torch.sigmoid(a_z + c_z))
-
-    return _looped(step, F.linear(x, w_ih, b_ih), h0, alive)
-
-
-def _looped(step: Callable[[Tensor, Tensor], Tensor], inputs: Tensor, h0: Tensor, alive: Alive) -> Tensor:
-    """h_t = step(a_t, h_{t−1}) out of place, zero where a sequence has ended.    a (T, B, ·), h0 (B, H) -> (T, B, H)"""
-    batch, h, outputs = len(h0), h0, []
-    for a, rows in zip(inputs, alive or [batch] * len(inputs), strict=True):
-        h = step(a[:rows], h[:rows])
-        outputs.append(F.pad(h, (0, 0, 0, batch - rows)))
-    return torch.stack(outputs)
 
 
 # --------------------------------------------------------------------------- small parts
@@ -251,14 +319,17 @@ def _steps(tensor: Tensor, alive: Alive) -> Sequence[Tensor]:
 
 
 def _clear_ended(tensor: Tensor, alive: Alive) -> None:
-    if alive is not None:
-        tensor[_ended(tensor, alive)] = 0
+    ended = _ended(tensor, alive)
+    if ended is not None:
+        tensor[ended[..., 0]] = 0
 
 
-def _ended(tensor: Tensor, alive: Sequence[int]) -> Tensor:
-    """Where a sequence has no step.    (T, B)"""
+def _ended(tensor: Tensor, alive: Alive) -> Tensor | None:
+    """Where a sequence has no step.    (T, B, 1)"""
+    if alive is None:
+        return None
     rows = torch.arange(tensor.shape[1], device=tensor.device)
-    return rows >= torch.as_tensor(alive, device=tensor.device)[:, None]
+    return (rows >= torch.as_tensor(alive, device=tensor.device)[:, None])[..., None]
 
 
 def _affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
