@@ -16,7 +16,18 @@ from torch import Tensor
 
 import seqlab.core
 from seqlab.core.errors import DamageError, UsageError
-from seqlab.core.state import SCRATCH, BatchFirstState, State, detach, join, pack, split, tensors_of, unpack
+from seqlab.core.state import (
+    SCRATCH,
+    BatchFirstState,
+    State,
+    batch_sizes,
+    detach,
+    join,
+    pack,
+    split,
+    tensors_of,
+    unpack,
+)
 from seqlab.layers import AttentiveRNN, EncoderDecoderBlock, MultiHeadAttention
 from seqlab.layers.attention_state import FeatureCache, KeyValueCache
 from seqlab.layers.attentive import AttentiveState
@@ -144,9 +155,13 @@ def test_parts_that_the_batch_cannot_be_cut_into_are_refused() -> None:
 @pytest.mark.parametrize(
     ("states", "message"),
     [
-        ([cache(2), cache(2, position=5)], "KeyValueCache.position is 4 in one and 5 in another"),
-        ([cache(2), cache(2, position=lengths(2))], "KeyValueCache.position is int in one and a tensor in another"),
-        ([cache(2, mask=random(2, 4) > 0), cache(2)], "KeyValueCache.mask is a tensor in one and None in another"),
+        ([nested(2), dataclasses.replace(nested(2), count=4)], "Nested.count is 3 in one and 4 in another"),
+        ([nested(2), dataclasses.replace(nested(2), word=None)], "Nested.word is str in one and None in another"),
+        (
+            [random(1, 2, 3), random(1, 2, 4)],
+            r"the state is of shape \(1, batch, 3\) in one and of shape \(1, batch, 4\)",
+        ),
+        ([(random(1, 2, 3),), ()], "the state is a tuple of 1 in one and a tuple of 0 in another"),
         ([None, random(1, 2, 3)], "the state is None in one and a tensor in another"),
         ([(random(1, 2, 3), cache(2)), (random(1, 2, 3), RecentTokens(lengths(2)))], "KeyValueCache in one and Recent"),
     ],
@@ -155,6 +170,64 @@ def test_parts_that_differ_are_not_joined(states: list[State], message: str) -> 
     with pytest.raises(UsageError, match=message) as caught:
         join(states)
     assert "\n" not in str(caught.value)
+
+
+def uneven(length: int, batch: int = 1) -> list[State]:
+    """States of texts of this length, of every kind that can stand beside one of another length."""
+    keys, values = random(batch, 2, length, 3), random(batch, 2, length, 5)
+    return [
+        random(2, batch, 4) * length,
+        KeyValueCache(keys, values, length),
+        FeatureCache(random(batch, 2, 3, 4) * length, random(batch, 2, 3) * length, length),
+        AttentiveState(random(batch, 3) * length, random(batch, length, 3)),
+        RecentTokens(random(batch, length).long()),
+    ]
+
+
+def test_texts_of_different_lengths_end_together() -> None:
+    _, keys, sums, attentive, tokens = join([tuple(uneven(n, batch)) for n, batch in ((2, 1), (5, 2), (3, 1))])
+    real = torch.tensor([[0, 0, 0, 1, 1], [1] * 5, [1] * 5, [0, 0, 1, 1, 1]]).bool()
+    for mask in (keys.mask, attentive.mask):
+        assert torch.equal(mask, real)
+    for state in (keys, sums):
+        assert state.position.tolist() == [2, 5, 5, 3]
+    assert torch.equal(keys.keys[0, :, 3:], uneven(2)[1].keys[0])
+    assert torch.equal(keys.values[1:3], uneven(5, 2)[1].values)
+    assert torch.equal(attentive.memory[3, 2:], uneven(3)[3].memory[0])
+    assert torch.count_nonzero(keys.keys[~real[:, None].expand(-1, 2, -1)]) == 0
+    assert tokens.ids[0].tolist() == [-1, -1, -1, *uneven(2)[4].ids[0].tolist()]
+
+
+def test_masks_and_positions_that_some_have_are_joined() -> None:
+    masked = cache(2, mask=random(2, 4) > 0)
+    both = join([masked, cache(1, position=5)])
+    assert both.mask.tolist() == [*masked.mask.tolist(), [True] * 4]
+    assert both.position.tolist() == [4, 4, 5]
+    assert join([cache(2, position=lengths(2)), cache(1)]).position.tolist() == [0, 1, 4]
+
+
+def test_padding_that_nobody_needs_any_more_is_dropped() -> None:
+    joined = join([uneven(2)[1], uneven(5)[1]])
+    again = join([seqlab.core.reorder(joined, torch.tensor([0])), uneven(3)[1]])
+    assert again.keys.shape[2] == 3
+    assert again.mask.tolist() == [[False, True, True], [True] * 3]
+
+
+@pytest.mark.parametrize("kind", range(5))
+def test_joined_texts_are_cut_reordered_and_saved_like_any_other(kind: int) -> None:
+    state = join([uneven(n)[kind] for n in (2, 5, 3, 1)])
+    assert batch_sizes(state) == {4}
+    assert same(through_json(state), state)
+    assert same(join(split(state, 2)), state)
+    index = torch.tensor([2, 0, 3, 1])
+    assert same(seqlab.core.reorder(seqlab.core.reorder(state, index), index.argsort()), state)
+
+
+@pytest.mark.parametrize("kind", KINDS.keys() - {"nothing"})
+def test_every_tensor_has_one_entry_for_each_sequence(kind: str) -> None:
+    assert batch_sizes(KINDS[kind](3)) == {3}
+    assert batch_sizes(None) == set()
+    assert batch_sizes((random(4), random(1, 3))) == {0, 3}
 
 
 def test_buffers_are_neither_kept_nor_joined() -> None:
@@ -260,3 +333,13 @@ def test_an_n_gram_goes_on_the_same() -> None:
     expected, _ = model(ids[:, :2], state)
     for again in (through_json(state), join(split(state, 3))):
         assert torch.equal(model(ids[:, :2], again)[0], expected)
+
+
+@pytest.mark.parametrize("order", [2, 3, 5])
+def test_n_grams_of_short_texts_go_on_side_by_side(order: int) -> None:
+    model = NGramLM.fit(np.random.default_rng(0).integers(0, 3, 500), 3, order=order)
+    texts = [torch.tensor([ids]) for ids in ([1], [2, 0], [0, 1, 2, 0, 1, 1])]  # without the begin id
+    state = join([model(ids)[1] for ids in texts])
+    together, _ = model(torch.tensor([[2, 1]] * 3), state)
+    for row, ids in enumerate(texts):
+        assert torch.equal(together[row], model(torch.cat([ids, torch.tensor([[2, 1]])], 1))[0][0, -2:])

@@ -7,7 +7,7 @@ import torch
 from tests.layers.small_attention import KINDS, B, D, N, build, close, random
 from torch import Tensor
 
-from seqlab.core.state import reorder, split, tensors_of
+from seqlab.core.state import join, reorder, split, tensors_of
 from seqlab.layers import MultiHeadAttention, RotaryPosition
 
 
@@ -129,3 +129,46 @@ def test_a_state_cut_or_reordered_continues_on_its_own() -> None:
             assert close(self_attention(layer, rows[n], part)[0], whole.chunk(parts)[n])
     order = torch.tensor([1, 1, 3])
     assert close(self_attention(layer, more[order], reorder(state, order))[0], whole[order])
+
+
+# --------------------------------------------------------------------------- texts of different lengths side by side
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("window", [None, 1, 3, 5])
+@pytest.mark.parametrize("rotary", [False, True])
+def test_joined_caches_go_on_each_as_if_alone(window: int | None, rotary: bool, mode: str) -> None:
+    layer = build(window=window, rotary=RotaryPosition(D // N) if rotary else None)
+    lengths, more = (1, 4, 9, 4), 6
+    texts = [random(1, length + more, D, seed=length) for length in lengths]
+    with MODES[mode]():
+        state = join([self_attention(layer, x[:, :n])[1] for x, n in zip(texts, lengths, strict=True)])
+        for t in range(more):
+            new = torch.cat([x[:, n + t : n + t + 1] for x, n in zip(texts, lengths, strict=True)])
+            out, state = self_attention(layer, new, state)
+            for row, (x, n) in enumerate(zip(texts, lengths, strict=True)):
+                assert close(out[row], self_attention(layer, x[:, : n + t + 1])[0][0, -1:])
+    assert state.position.tolist() == [n + more for n in lengths]
+    if window is not None:
+        assert state.keys.shape[2] == window - 1
+        assert state.mask is None  # all have filled their window: nothing is hidden any more
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_a_joined_cache_may_read_several_at_once(window: int | None) -> None:
+    layer, texts = build(window=window), [random(1, n + 3, D, seed=n) for n in (2, 7)]
+    state = join([self_attention(layer, x[:, :-3])[1] for x in texts])
+    out, _ = self_attention(layer, torch.cat([x[:, -3:] for x in texts]), state)
+    for row, x in enumerate(texts):
+        assert close(out[row], self_attention(layer, x)[0][0, -3:])
+
+
+@torch.no_grad()
+def test_a_joined_cache_grows_in_place() -> None:
+    layer, texts = build(), [random(1, n, D, seed=n) for n in (2, 7)]
+    state = join([self_attention(layer, x)[1] for x in texts])
+    _, state = self_attention(layer, random(2, 1, D), state)
+    room = state.buffers
+    for t in range(5):
+        _, state = self_attention(layer, random(2, 1, D, seed=t), state)
+        assert state.buffers is room

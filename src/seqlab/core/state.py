@@ -7,11 +7,12 @@ along the batch, detach it, pack it for a file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from seqlab.core.errors import DamageError, UsageError
@@ -58,6 +59,15 @@ class BatchFirstState:
         }
         return type(self)(**changed)
 
+    @classmethod
+    def joined(cls, states: Sequence[Self]) -> Self:
+        """One state from those of parts of a batch, field by field.
+
+        A subclass that can put sequences of different lengths side by side says here how; what cannot be joined is a
+        UsageError.
+        """
+        return cls(**{name: _joined_part([getattr(s, name) for s in states], cls, name) for name in cls.part_names()})
+
 
 def map_state(state: State, recurrent: Callable[[Tensor], Tensor], batch_first: Callable[[Tensor], Tensor]) -> State:
     """Apply a change to every tensor of a state, knowing where its batch dimension is."""
@@ -97,6 +107,18 @@ def tensors_of(state: State) -> list[Tensor]:
 # --------------------------------------------------------------------------- along the batch
 
 
+def batch_sizes(state: State) -> set[int]:
+    """How many sequences its tensors are for: one number if the state keeps to the layout, none if it has no tensor."""
+    sizes: set[int] = set()
+
+    def seen(tensor: Tensor, dim: int) -> Tensor:
+        sizes.add(tensor.shape[dim] if tensor.ndim > dim else 0)
+        return tensor
+
+    map_state(state, lambda h: seen(h, BATCH_SECOND), lambda x: seen(x, BATCH_FIRST))
+    return sizes
+
+
 def split(state: State, parts: int) -> list[State]:
     """Cut a state along the batch as `torch.chunk` cuts the batch itself: equal parts, the last one perhaps smaller."""
     if parts == 1:
@@ -120,39 +142,66 @@ def _chunks(tensor: Tensor, parts: int, dim: int) -> tuple[Tensor, ...]:
     return chunks
 
 
-def join(states: list[State]) -> State:
-    """One state from those of parts of a batch: what `split` cut."""
+def join(states: Sequence[State]) -> State:
+    """One state from those of parts of a batch: what `split` cut, or sequences of different lengths where they can be.
+
+    A recurrent state is the same however long the text was. A BatchFirstState says for itself what it can join.
+    """
     return states[0] if len(states) == 1 else _joined(states, BATCH_SECOND, "the state")
 
 
-def _joined(states: list[State], dim: int, place: str) -> State:
+def _joined(states: Sequence[State], dim: int, place: str) -> State:
     """`place` names the state in errors."""
     first = states[0]
-    stranger = next((state for state in states if _kind_name(state) != _kind_name(first)), first)
-    if stranger is not first:
-        raise _unlike(place, _kind_name(first), _kind_name(stranger))
+    _the_same([_kind_name(state) for state in states], place)
     if first is None:
         return None
     if isinstance(first, Tensor):
-        return torch.cat(states, dim)
+        _the_same([f"of shape {_shape_beside(state, dim)}" for state in states], place)
+        return torch.cat(list(states), dim)
     if isinstance(first, BatchFirstState):
-        return _joined_fields(states)
+        return type(first).joined(states)
     if isinstance(first, (tuple, list)):
-        return type(first)(_joined(list(parts), dim, place) for parts in zip(*states, strict=True))
+        _the_same([f"a {_kind_name(state)} of {len(state)}" for state in states], place)
+        return type(first)(_joined(parts, dim, place) for parts in zip(*states, strict=True))
     raise TypeError(f"not a state: {type(first).__name__}")
 
 
-def _joined_fields(states: list[BatchFirstState]) -> BatchFirstState:
-    kind = type(states[0])
-    joined = {}
-    for name in kind.part_names():
-        parts = [getattr(state, name) for state in states]
-        place = f"{kind.__name__}.{name}"
-        if all(isinstance(part, PLAIN) for part in parts):
-            joined[name] = _the_same(parts, place)
-        else:
-            joined[name] = _joined(parts, BATCH_FIRST, place)
-    return kind(**joined)
+def _joined_part(parts: list[Any], kind: type[BatchFirstState], name: str) -> Any:
+    place = f"{kind.__name__}.{name}"
+    plain = all(isinstance(part, PLAIN) for part in parts)
+    return _the_same(parts, place) if plain else _joined(parts, BATCH_FIRST, place)
+
+
+def _shape_beside(tensor: Tensor, dim: int) -> str:
+    """Its shape without the batch."""
+    return str(tuple(size if k != dim else "batch" for k, size in enumerate(tensor.shape))).replace("'", "")
+
+
+def join_at_the_end(parts: Sequence[Tensor], dim: int, filler: float = 0) -> Tensor:
+    """Tensors with the batch first, joined so that they end together: shorter ones have the filler before them.
+
+    (B_k, …, S_k, …) -> (Σ B_k, …, max S_k, …), S being at `dim`
+    """
+    behind = (0,) * 2 * (parts[0].ndim - 1 - dim)
+    missing = [max(part.shape[dim] for part in parts) - part.shape[dim] for part in parts]
+    filled = [F.pad(part, (*behind, n, 0), value=filler) if n else part for part, n in zip(parts, missing, strict=True)]
+    return torch.cat(filled, BATCH_FIRST)
+
+
+def join_masks(masks: Sequence[Tensor | None], like: Sequence[Tensor]) -> Tensor | None:
+    """Which of what `join_at_the_end` put together is real; None if all of it is.
+
+    masks (B_k, S_k) or None, like (B_k, …, S_k, ·) -> (Σ B_k, max S_k)
+    """
+    sizes = [(len(part), part.shape[-2]) for part in like]
+    if all(mask is None for mask in masks) and len({length for _, length in sizes}) == 1:
+        return None
+    real = [
+        torch.ones(size, dtype=torch.bool, device=part.device) if mask is None else mask
+        for mask, size, part in zip(masks, sizes, like, strict=True)
+    ]
+    return join_at_the_end(real, 1)
 
 
 def _the_same(values: list[Any], place: str) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from seqlab.core.state import SCRATCH, BatchFirstState
+from seqlab.core.state import SCRATCH, BatchFirstState, join_at_the_end, join_masks
 from seqlab.ops.linear_attention import FeatureSums
 
 Offset = int | Tensor  # how many positions went before: one number, or (B,) where lengths differ
@@ -41,6 +43,28 @@ class KeyValueCache(BatchFirstState):
     def batch(self) -> int:
         return len(self.keys)
 
+    @classmethod
+    def joined(cls, states: Sequence[Self]) -> Self:
+        """Keys of different number end together: a window counts from the end, and new keys come after all."""
+        if len({state.keys.shape[2] for state in states}) > 1:
+            states = [state._without_padding() for state in states]
+        keys, values = [state.keys for state in states], [state.values for state in states]
+        mask = join_masks([state.mask for state in states], keys)
+        return cls(join_at_the_end(keys, 2), join_at_the_end(values, 2), _joint_position(states), mask)
+
+    def since(self, first: int) -> Self:
+        """The cache without the keys before `first`; without a mask if all that are left are real."""
+        mask = self.mask
+        if first and mask is not None:
+            mask = None if mask[:, first:].all() else mask[:, first:]
+        return replace(self, keys=self.keys[:, :, first:], values=self.values[:, :, first:], mask=mask)
+
+    def _without_padding(self) -> Self:
+        """The cache without what is padding in all its sequences, at the beginning."""
+        if self.mask is None or self.mask.numel() == 0:
+            return self
+        return self.since(int(self.mask.any(0).int().argmax()))
+
 
 @dataclass(frozen=True)
 class FeatureCache(FeatureSums):
@@ -51,6 +75,12 @@ class FeatureCache(FeatureSums):
     @property
     def batch(self) -> int:
         return len(self.sums)
+
+    @classmethod
+    def joined(cls, states: Sequence[Self]) -> Self:
+        """Sums are the same size however many keys are in them."""
+        sums, level = (torch.cat(parts) for parts in zip(*((s.sums, s.level) for s in states), strict=True))
+        return cls(sums, level, _joint_position(states))
 
 
 AttentionState = KeyValueCache | FeatureCache
@@ -104,5 +134,13 @@ def cut_to_window(cache: KeyValueCache, window: int | None) -> KeyValueCache:
     """What a later position can still see: the last window−1."""
     if window is None:
         return cache
-    kept = max(0, cache.keys.shape[2] - (window - 1))
-    return replace(cache, keys=cache.keys[:, :, kept:], values=cache.values[:, :, kept:])
+    return cache.since(max(0, cache.keys.shape[2] - (window - 1)))
+
+
+def _joint_position(states: Sequence[KeyValueCache | FeatureCache]) -> Offset:
+    """One number where it is the same for all, else (B,)."""
+    positions = [state.position for state in states]
+    if not any(isinstance(p, Tensor) for p in positions) and len(set(positions)) == 1:
+        return positions[0]
+    each = [p if isinstance(p, Tensor) else torch.full((s.batch,), p) for s, p in zip(states, positions, strict=True)]
+    return torch.cat(each)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +12,7 @@ from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.registry import SCORES
-from seqlab.core.state import BatchFirstState
+from seqlab.core.state import BatchFirstState, join_at_the_end, join_masks
 from seqlab.ops.attention import additive_scores, attention_weights, dot_scores, mix, scaled_scores
 from seqlab.ops.masks import check_lengths, length_mask
 
@@ -22,6 +24,13 @@ class AttentiveState(BatchFirstState):
     hidden: Tensor  # (B, H)
     memory: Tensor  # (B, L, H)
     mask: Tensor | None = None
+
+    @classmethod
+    def joined(cls, states: Sequence[Self]) -> Self:
+        """Memories of different length end together: a window counts from the end."""
+        memories = [state.memory for state in states]
+        mask = join_masks([state.mask for state in states], memories)
+        return cls(torch.cat([state.hidden for state in states]), join_at_the_end(memories, 1), mask)
 
 
 class AttentiveRNN(nn.Module):

@@ -17,10 +17,10 @@ Where one of n_1 … n_4 is zero, or a discount falls outside ]0, i], that order
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from seqlab.core.errors import DamageError, DataError
 from seqlab.core.settings.lm import ORDER
-from seqlab.core.state import BatchFirstState
+from seqlab.core.state import BatchFirstState, join_at_the_end
 from seqlab.core.traits import Traits
 
 FIXED_DISCOUNTS = (0.5, 1.0, 1.5)
@@ -45,6 +45,11 @@ class RecentTokens(BatchFirstState):
     """What an n-gram remembers: the tokens that may still be part of a context, (B, < order)."""
 
     ids: Tensor
+
+    @classmethod
+    def joined(cls, states: Sequence[Self]) -> Self:
+        """Before a text that has just begun stands what no n-gram holds, so that its contexts begin there."""
+        return cls(join_at_the_end([state.ids for state in states], 1, NOT_SEEN))
 
 
 @dataclass(frozen=True)
