@@ -1,20 +1,20 @@
-"""Token by token: greedy, temperature, top-k and top-p (nucleus) sampling."""
+"""Token by token: greedy, temperature, top-k and top-p (nucleus) sampling, of one sequence or of many side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from seqlab.core.errors import NotFiniteError, UsageError
 from seqlab.core.settings.fields import check_group
 from seqlab.core.settings.generation import GenerationSettings
-from seqlab.core.state import State
 from seqlab.core.traits import traits_of
 from seqlab.core.types import LanguageModel
-
-READ_AT_ONCE = 256  # tokens
+from seqlab.generation.reading import Group, Row, read_all, read_apart, read_on
 
 
 @dataclass(frozen=True)
@@ -30,30 +30,52 @@ class Choice:
 
     def __call__(self, logits: Tensor, generator: torch.Generator) -> int:
         """The next token for logits (V,)."""
+        return self.of_each(logits[None], [generator])[0]
+
+    def of_each(self, logits: Tensor, generators: Sequence[torch.Generator]) -> list[int]:
+        """The next token of each row for logits (B, V): the one that the row alone would get from its generator.
+
+        argmax_i p_i / q_i with q_i ~ Exp(1) is i with probability p_i: what torch.multinomial draws, to the bit.
+        """
         if self.temperature == 0:
-            return int(logits.argmax())
-        return int(torch.multinomial(self.probabilities(logits), 1, generator=generator))
+            return _numbers(logits.argmax(-1))
+        p = self.probabilities(logits)
+        if any(map(math.isnan, p[:, 0].tolist())):  # one that is not finite makes its whole row so
+            raise NotFiniteError("the model's logits are not finite, so that no token can be drawn; train it anew")
+        q = torch.empty_like(p)
+        for row, generator in zip(q, generators, strict=True):
+            row.exponential_(generator=generator)
+        return _numbers((p / q).argmax(-1))
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """softmax(logits / temperature), cut to the k likeliest and then to the nucleus of mass p.
+        """softmax(logits / temperature), cut to the k likeliest and then to the nucleus of mass p.    (…, V) -> (…, V)
 
-        The nucleus is the smallest set of likeliest tokens whose mass reaches p.
+        The nucleus is the smallest set of likeliest tokens whose mass reaches p. Masses are running sums, which add up
+        in one order: the bits of a row do not depend on the rows beside it.
         """
         logits = logits.double()
-        p = torch.softmax((logits - logits.max()) / self.temperature, dim=-1)  # no overflow at any temperature
+        largest = logits.amax(-1, keepdim=True)
+        p = torch.softmax((logits - largest) / self.temperature, dim=-1)  # no overflow at any temperature
         if self.top_k is None and self.top_p is None:
             return p
-        ranked, order = p.sort(descending=True, stable=True)
+        ranked, order = p.sort(dim=-1, descending=True, stable=True)
         if self.top_k is not None:
-            ranked[self.top_k :] = 0
+            ranked[..., self.top_k :] = 0
         if self.top_p is not None:
-            ranked = ranked / ranked.sum()
-            ranked[ranked.cumsum(0) - ranked >= self.top_p] = 0
-        kept = torch.zeros_like(p).scatter(0, order, ranked)
-        return kept / kept.sum()
+            ranked = ranked / _mass(ranked)
+            ranked = ranked.masked_fill(ranked.cumsum(-1) - ranked >= self.top_p, 0)
+        return torch.zeros_like(p).scatter(-1, order, ranked / _mass(ranked))
 
 
-@torch.inference_mode()
+def _mass(ranked: Tensor) -> Tensor:
+    return ranked.cumsum(-1)[..., -1:]
+
+
+def _numbers(chosen: Tensor) -> list[int]:
+    found: list[int] = chosen.tolist()
+    return found
+
+
 def generate(
     model: LanguageModel,
     prompt: list[int],
@@ -62,31 +84,72 @@ def generate(
     generator: torch.Generator,
     *,
     never: tuple[int, ...] = (),
+    end: int | None = None,
     cached: bool = True,
 ) -> Iterator[int]:
-    """Yield `tokens` ids that continue the prompt (which starts with the begin id).
+    """Yield ids that continue the prompt (which starts with the begin id): `tokens`, or fewer if the end id comes.
 
     `cached=False` feeds everything anew for every token: slow, and the same tokens. Where a model's
     positions end (`max_positions`), the last half of them is read anew, on both paths.
     """
+    written = generate_each(model, [prompt], tokens, choice, [generator], never=never, end=end, cached=cached)
+    for _, token in written:
+        yield token
+
+
+def generate_batch(
+    model: LanguageModel,
+    prompts: Sequence[list[int]],
+    tokens: int,
+    choice: Choice,
+    generators: Sequence[torch.Generator],
+    *,
+    never: tuple[int, ...] = (),
+    end: int | None = None,
+    cached: bool = True,
+) -> list[list[int]]:
+    """What `generate` writes for each prompt with the generator of its own, all side by side."""
+    texts: list[list[int]] = [[] for _ in prompts]
+    for row, token in generate_each(model, prompts, tokens, choice, generators, never=never, end=end, cached=cached):
+        texts[row].append(token)
+    return texts
+
+
+@torch.inference_mode()
+def generate_each(
+    model: LanguageModel,
+    prompts: Sequence[list[int]],
+    tokens: int,
+    choice: Choice,
+    generators: Sequence[torch.Generator],
+    *,
+    never: tuple[int, ...] = (),
+    end: int | None = None,
+    cached: bool = True,
+) -> Iterator[tuple[int, int]]:
+    """Yield (number of the prompt, id) as they come; the end id, after which a sequence costs nothing, is not among
+    them.
+    """
+    if len(prompts) != len(generators):
+        raise UsageError(f"there are {len(prompts)} prompts, but {len(generators)} generators; each has its own")
+    if not all(prompts):
+        raise UsageError("a prompt has no ids; it starts with the begin id")
     limit: int | None = traits_of(model).max_positions
-    ids, start, state = list(prompt), 0, None
-    unread = start  # ids from here on are not yet in the state
-    for _ in range(tokens):
-        if limit is not None and len(ids) - start > limit:
-            start = len(ids) - max(1, limit // 2)
-            unread, state = start, None
+    rows = [Row(number, list(prompt)) for number, prompt in enumerate(prompts)]
+    hidden = torch.tensor(never, dtype=torch.long)
+    groups: list[Group] = []
+    for written in range(tokens):
         if not cached:
-            unread, state = start, None
-        last, state = _read(model, ids[unread:], state)
-        unread = len(ids)
-        last[list(never)] = -torch.inf
-        ids.append(choice(last, generator))
-        yield ids[-1]
-
-
-def _read(model: LanguageModel, ids: list[int], state: State) -> tuple[Tensor, State]:
-    """Logits (V,) after the last id, and the state; a long prompt is read in pieces, which bounds the memory."""
-    for k in range(0, len(ids), READ_AT_ONCE):
-        logits, state = model(torch.tensor([ids[k : k + READ_AT_ONCE]]), state)
-    return logits[0, -1].clone(), state
+            groups = read_apart(model, [row for row in rows if not row.ended], limit)
+        else:
+            groups = read_on(model, groups, limit) if written else read_all(model, rows, limit)
+        if not groups:
+            return
+        for group in groups:
+            logits = group.logits.index_fill(-1, hidden, -torch.inf)
+            chosen = choice.of_each(logits, [generators[row.number] for row in group.rows])
+            for row, token in zip(group.rows, chosen, strict=True):
+                row.ids.append(token)
+                row.ended = token == end
+                if not row.ended:
+                    yield row.number, token
