@@ -1,5 +1,6 @@
 """What holds for every registered tokenizer: registering one tests it."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqlab.core.errors import DamageError, DataError
+from seqlab.core.files import canonical_json, sha256_of
 from seqlab.core.registry import TOKENIZERS, look_up
 from seqlab.data import pieces
 from seqlab.data.pieces import cut_text
@@ -25,9 +27,10 @@ def fitted(kind: str, text: str = TRAINING) -> Tokenizer:
     return tokenizer
 
 
-@pytest.fixture(params=KINDS, scope="module")
+@pytest.fixture(params=[f"{kind}{end}" for kind in KINDS for end in ("", " with end")], scope="module")
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
-    return fitted(request.param)
+    kind, _, end = request.param.partition(" ")
+    return fitted(kind).with_end() if end else fitted(kind)
 
 
 @given(text=any_text)
@@ -89,6 +92,8 @@ def test_saved_and_loaded_it_is_the_same(tokenizer: Tokenizer, tmp_path: Path) -
     tokenizer.save(path)
     again = load_tokenizer(path)
     assert (type(again), again.sha256, again.vocab_size) == (type(tokenizer), tokenizer.sha256, tokenizer.vocab_size)
+    assert (again.end_id, again.padding_id) == (tokenizer.end_id, tokenizer.padding_id)
+    assert again.to_bytes() == tokenizer.to_bytes() == path.read_bytes()
     assert np.array_equal(again.encode(TRAINING).ids, tokenizer.encode(TRAINING).ids)
 
 
@@ -108,7 +113,33 @@ def test_any_flipped_byte_of_the_file_is_found(tokenizer: Tokenizer, tmp_path: P
 
 
 def test_fitting_twice_gives_the_same(tokenizer: Tokenizer) -> None:
-    assert fitted(tokenizer.kind).sha256 == tokenizer.sha256
+    again = fitted(tokenizer.kind)
+    assert (again if tokenizer.end_id is None else again.with_end()).sha256 == tokenizer.sha256
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_end_is_one_more_id_that_is_predicted_and_writes_nothing(kind: str) -> None:
+    plain, ended = fitted(kind), fitted(kind).with_end()
+    assert (plain.end_id, plain.padding_id, plain.begin_id) == (None, None, plain.vocab_size)
+    assert (ended.end_id, ended.begin_id, ended.padding_id) == tuple(plain.vocab_size + k for k in range(3))
+    assert ended.vocab_size == ended.begin_id
+    assert ended.with_end() is ended
+    ids = plain.encode(TRAINING).ids
+    assert np.array_equal(ended.encode(TRAINING).ids, ids)
+    assert ended.decode([*ids.tolist(), ended.end_id]) == plain.decode(ids.tolist())
+    assert ended.token_bytes(ended.end_id, None) == b""  # type: ignore[arg-type]
+    for before in (ended.begin_id, ended.end_id, ended.padding_id):  # a text that follows begins like any other
+        assert ended.decode(ids[:9].tolist(), previous=before) == plain.decode(ids[:9].tolist())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tokenizer_without_end_is_written_as_it_always_was(kind: str) -> None:
+    plain = fitted(kind)
+    before = plain.to_bytes()
+    assert list(json.loads(before)) == ["format", "kind", "sha256", "content"]
+    assert plain.sha256 != plain.with_end().sha256
+    assert plain.to_bytes() == before
+    assert plain.sha256 == sha256_of(canonical_json({"kind": kind, "content": plain.content()}))
 
 
 def test_what_was_never_seen_is_unknown_or_spelled(tokenizer: Tokenizer) -> None:

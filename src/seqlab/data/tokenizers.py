@@ -1,12 +1,14 @@
 """Tokenizers: text to ids with byte spans, and back.
 
-All four share one contract. `encode` gives ids whose byte spans partition the text; `decode` gives the
-text back wherever nothing is unknown. Ids run from 0 to vocab_size − 1; the begin id, which precedes
-every text and is never predicted, is vocab_size.
+All four share one contract. `encode` gives ids whose byte spans partition the text; `decode` gives the text back
+wherever nothing is unknown. Ids run from 0 to vocab_size − 1; the begin id, which precedes every text and is never
+predicted, is vocab_size. Running text has no end; a task whose texts end takes `tokenizer.with_end()`: the last id of
+the vocabulary is then the end, which is predicted and writes nothing, and the id after the begin id is padding.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import zlib
@@ -16,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +40,7 @@ class Tokenizer(ABC):
     kind: ClassVar[str]
     vocab_size: int
     unknown_id: int | None = None
+    end_id: int | None = None
     one_spelling: ClassVar[bool] = True  # every text is written by one sequence of tokens only
     least_vocab_size: ClassVar[int | None] = None  # None: the size of the vocabulary is not a choice
 
@@ -61,8 +64,8 @@ class Tokenizer(ABC):
         """(ids, byte lengths) of each piece of one text."""
 
     @abstractmethod
-    def token_bytes(self, token: int, previous: int | None) -> bytes:
-        """What a token writes after the token `previous` (None: at the start of a text)."""
+    def spelling(self, token: int, previous: int | None) -> bytes:
+        """What a token other than the end writes after the token `previous` (None: at the start of a text)."""
 
     @abstractmethod
     def content(self) -> dict[str, Any]:
@@ -75,6 +78,20 @@ class Tokenizer(ABC):
     @property
     def begin_id(self) -> int:
         return self.vocab_size
+
+    @property
+    def padding_id(self) -> int | None:
+        """What fills up shorter texts, where lengths say so; None without an end."""
+        return None if self.end_id is None else self.begin_id + 1
+
+    def with_end(self) -> Self:
+        """The same tokenizer with one more id, the end, which `encode` never gives."""
+        if self.end_id is not None:
+            return self
+        ended = copy.copy(self)
+        ended.__dict__.pop("sha256", None)
+        ended.end_id, ended.vocab_size = self.vocab_size, self.vocab_size + 1
+        return ended
 
     def encode(self, text: str) -> Encoding:
         try:
@@ -91,6 +108,10 @@ class Tokenizer(ABC):
     def is_unknown(self, ids: Ids) -> NDArray[np.bool_]:
         return np.zeros(len(ids), bool) if self.unknown_id is None else ids == self.unknown_id
 
+    def token_bytes(self, token: int, previous: int | None) -> bytes:
+        """What a token writes after the token `previous` (None: at the start of a text); the end writes nothing."""
+        return b"" if token == self.end_id else self.spelling(token, previous)
+
     def token_stream(self, ids: Iterable[int], previous: int | None = None) -> Iterator[bytes]:
         for token in ids:
             yield self.token_bytes(token, previous)
@@ -102,11 +123,14 @@ class Tokenizer(ABC):
 
     @cached_property
     def sha256(self) -> str:
-        return sha256_of(canonical_json({"kind": self.kind, "content": self.content()}))
+        return sha256_of(canonical_json(self._body()))
+
+    def _body(self) -> dict[str, Any]:
+        return {"kind": self.kind, "content": self.content()} | ({} if self.end_id is None else {"end": True})
 
     def to_bytes(self) -> bytes:
         """What a tokenizer.json holds."""
-        record = {"format": FORMAT, "kind": self.kind, "sha256": self.sha256, "content": self.content()}
+        record = {"format": FORMAT, "kind": self.kind, "sha256": self.sha256} | self._body()
         return json.dumps(record, ensure_ascii=False, indent=1).encode()
 
     def save(self, path: Path) -> None:
@@ -126,7 +150,7 @@ def read_tokenizer(written: bytes, path: str) -> Tokenizer:
     try:
         record = json.loads(written)
         version = record["format"]
-        body = {"kind": record["kind"], "content": record["content"]}
+        body = {"kind": record["kind"], "content": record["content"]} | ({"end": True} if record.get("end") else {})
         intact = sha256_of(canonical_json(body)) == record["sha256"]
     except (ValueError, KeyError, TypeError) as error:
         raise DamageError(f"{path} is damaged and was not loaded ({error}); restore it from a copy") from None
@@ -135,6 +159,7 @@ def read_tokenizer(written: bytes, path: str) -> Tokenizer:
     if not intact:
         raise DamageError(f"{path} is damaged (checksum differs) and was not loaded; restore it from a copy")
     found: Tokenizer = look_up(TOKENIZERS, body["kind"], "tokenizer").from_content(body["content"])
+    found = found.with_end() if body.get("end") else found
     found.sha256 = record["sha256"]  # also where this version would write more than was read
     return found
 
@@ -154,7 +179,7 @@ class ByteTokenizer(Tokenizer):
             ids = np.frombuffer(piece.encode(), np.uint8).astype(np.int64)
             yield ids, np.ones_like(ids)
 
-    def token_bytes(self, token: int, previous: int | None) -> bytes:
+    def spelling(self, token: int, previous: int | None) -> bytes:
         return bytes([token])
 
     def content(self) -> dict[str, Any]:
@@ -192,7 +217,7 @@ class CharacterTokenizer(Tokenizer):
                 lengths += code_points >= limit
             yield self._id_of_code_point[code_points].astype(np.int64), lengths
 
-    def token_bytes(self, token: int, previous: int | None) -> bytes:
+    def spelling(self, token: int, previous: int | None) -> bytes:
         return UNKNOWN_BYTES if token == UNKNOWN else self.characters[token - 1].encode()
 
     def content(self) -> dict[str, Any]:
@@ -273,13 +298,13 @@ class WordTokenizer(Tokenizer):
             ids = [self._id_of_word.get(token, UNKNOWN) for token, _ in tokens]
             yield np.array(ids, np.int64), np.array([length for _, length in tokens], np.int64)
 
-    def token_bytes(self, token: int, previous: int | None) -> bytes:
+    def spelling(self, token: int, previous: int | None) -> bytes:
         text = "\ufffd" if token == UNKNOWN else self.words[token - 1]
         spaced = previous is not None and not self._is_gap_id(previous) and not self._is_gap_id(token)
         return (" " + text if spaced else text).encode()
 
     def _is_gap_id(self, token: int) -> bool:
-        return token >= self.vocab_size or self._is_gap[token]  # after the begin id no space is expected
+        return token >= len(self._is_gap) or self._is_gap[token]  # after the begin and the end no space is expected
 
     @property
     def gap_ids(self) -> Ids:
@@ -356,7 +381,7 @@ class BPETokenizer(Tokenizer):
             if len(remembered) > self.most_remembered:
                 remembered.clear()
 
-    def token_bytes(self, token: int, previous: int | None) -> bytes:
+    def spelling(self, token: int, previous: int | None) -> bytes:
         return self._bytes[token]
 
     def content(self) -> dict[str, Any]:
