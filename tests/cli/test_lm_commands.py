@@ -1,3 +1,4 @@
+import io
 import json
 from pathlib import Path
 
@@ -50,6 +51,36 @@ def test_generate_is_reproducible_and_streams_after_the_prompt(seqlab_command: C
     assert "the " + as_json.json["text"] + "\n" == one.out
     top_one = seqlab_command("lm", "generate", trained, "--tokens", 20, "--top-k", 1)
     assert top_one.out == seqlab_command("lm", "generate", trained, "--tokens", 20, "--temperature", 0).out
+
+
+def test_samples_are_the_texts_of_as_many_seeds(seqlab_command: Command, trained: Path) -> None:
+    words = ("lm", "generate", trained, "--prompt", "the ", "--tokens", 20)
+    alone = [seqlab_command(*words, "--seed", seed, "--json").json["text"] for seed in (3, 4, 5)]
+    several = seqlab_command(*words, "--seed", 3, "--samples", 3, "--json")
+    assert several.json == {"texts": alone}
+    shown = seqlab_command(*words, "--seed", 3, "--samples", 3).out
+    assert shown == "".join(f"──── {k + 1} of 3, seed {3 + k} ────\nthe {text}\n" for k, text in enumerate(alone))
+
+
+def test_prompts_are_the_lines_of_a_file(
+    seqlab_command: Command, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("lm", "generate", trained, "--tokens", 12, "--json")
+    prompts = ["the of and", "", " to"]
+    alone = [
+        seqlab_command(*words, "--prompt", prompt, "--seed", seed).json["text"] for seed, prompt in enumerate(prompts)
+    ]
+    Path("lines.txt").write_bytes(b"the of and\r\n\n to\n")
+    assert seqlab_command(*words, "--prompts", "lines.txt").json == {"texts": alone}
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(prompts).encode())))
+    assert seqlab_command(*words, "--prompts", "-").json == {"texts": alone}
+    Path("one.txt").write_text("the of and")
+    assert seqlab_command(*words, "--prompts", "one.txt").json == {"texts": alone[:1]}
+    both = seqlab_command(*words, "--prompts", "lines.txt", "--samples", 2).json["texts"]
+    assert len(both) == 6
+    assert both[0] == alone[0]
+    unseen = seqlab_command(*words, "--prompt", "漢字", "--samples", 2)
+    assert "4 of 4 prompt tokens were never seen in training" in unseen.err
 
 
 def test_perplexity_prints_every_unit_and_the_context(seqlab_command: Command, trained: Path, small_text: Path) -> None:

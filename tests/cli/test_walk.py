@@ -49,6 +49,13 @@ WRONG_USE = [
     ("lm generate nowhere", 2, "there is no run folder nowhere"),
     ("lm generate nowhere --top-p 2", 2, "--top-p 2.0 must be greater than 0 and at most 1"),
     ("lm generate nowhere --temperature nan", 2, "--temperature nan must be a number of 0 (greedy) or more"),
+    ("lm generate nowhere --samples 0", 2, "--samples 0 is too small; the least is 1"),
+    ("lm generate nowhere --prompt a --prompts my.txt", 2, "--prompt and --prompts both say what to continue"),
+    ("lm generate nowhere --prompts nothing.txt", 2, "--prompts nothing.txt cannot be read: No such file or directory"),
+    ("lm generate nowhere --prompts taken", 2, "--prompts taken cannot be read: Is a directory"),
+    ("lm generate nowhere --prompts empty.txt", 2, "--prompts empty.txt is empty; write one prompt on each line"),
+    ("lm generate nowhere --prompts latin.txt", 2, "--prompts latin.txt is not valid utf-8 at byte 3"),
+    ("lm generate nowhere --prompts -", 2, "there is no run folder nowhere"),
     ("lm perplexity --on my.txt", 2, "no model is named"),
     ("lm perplexity nowhere --on my.txt", 2, "there is no run folder nowhere"),
     ("lm perplexity nowhere", 2, "no text is named"),
@@ -75,6 +82,8 @@ print(json.dumps(answers))
 
 def test_wrong_use_is_answered_in_one_line_before_torch_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "my.txt").write_text("to be or not to be\n" * 50)
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "latin.txt").write_bytes("Grüße".encode("latin-1"))
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "x").write_text("x")
     asked = json.dumps([words for words, _, _ in WRONG_USE])

@@ -46,7 +46,7 @@ def add_common(parser: argparse.ArgumentParser, *, threads: bool = True) -> None
     group.add_argument("--json", action="store_true", help="one JSON object on standard output and nothing else there")
     if threads:
         group.add_argument(
-            "--threads", type=int, metavar="N", help="processor threads (default: one per core; generate: 1)"
+            "--threads", type=int, metavar="N", help="processor threads (default: one per core; to write one text: 1)"
         )
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
 

@@ -31,6 +31,8 @@ GENERATE = """Write text with a trained model.
 examples:
   seqlab lm generate runs/mine --prompt "To be" --tokens 300 --temperature 0.8 --top-p 0.95 --seed 1
   seqlab lm generate runs/mine --temperature 0            the likeliest token each time
+  seqlab lm generate runs/mine --prompt "To be" --samples 5        five continuations, with the seeds 0 to 4
+  seqlab lm generate runs/mine --prompts lines.txt --json          one for each line, all written side by side
 """
 
 
@@ -123,7 +125,8 @@ def _outcome(final: dict[str, Any]) -> str:
 def _add_generate(actions: Any) -> None:
     parser = actions.add_parser("generate", help="write text with a trained model", description=GENERATE)
     parser.add_argument("folder", metavar="RUN", help="run folder")
-    parser.add_argument("--prompt", default="", help="text to continue (default: begin a new text)")
+    parser.add_argument("--prompt", help="text to continue (default: begin a new text)")
+    parser.add_argument("--prompts", metavar="FILE", help="one prompt on each line; '-' is standard input")
     add_fields(parser, GENERATION)
     add_common(parser)
     parser.set_defaults(run=generate, parser=parser)
@@ -133,10 +136,18 @@ def generate(arguments: argparse.Namespace) -> int:
     from seqlab.workflows.lm.request import check_generate
 
     how = given(arguments, GENERATION)
-    check_generate(arguments.folder, how, arguments.threads)
+    prompts = check_generate(
+        arguments.folder, how, arguments.threads, prompt=arguments.prompt, prompts=arguments.prompts
+    )
+    if arguments.prompts is None and "samples" not in how:
+        return _generate_one(arguments, prompts[0], how)
+    samples = how.pop("samples", 1)
+    return _generate_several(arguments, [prompt for prompt in prompts for _ in range(samples)], how)
+
+
+def _generate_one(arguments: argparse.Namespace, prompt: str, how: dict[str, Any]) -> int:
     from seqlab.workflows.lm.generate import stream_text
 
-    prompt = arguments.prompt
     stream = stream_text(arguments.folder, prompt, threads=arguments.threads, reporter=TerminalReporter(), **how)
     if arguments.json:
         emit_json({"text": b"".join(stream).decode("utf-8", "replace")})
@@ -147,4 +158,17 @@ def generate(arguments: argparse.Namespace) -> int:
         sys.stdout.write(decoder.decode(part))
         sys.stdout.flush()
     sys.stdout.write(decoder.decode(b"", final=True) + "\n")
+    return 0
+
+
+def _generate_several(arguments: argparse.Namespace, prompts: list[str], how: dict[str, Any]) -> int:
+    from seqlab.workflows.lm.generate import write_texts
+
+    texts = write_texts(arguments.folder, prompts, threads=arguments.threads, reporter=TerminalReporter(), **how)
+    if arguments.json:
+        emit_json({"texts": texts})
+        return 0
+    seed = how.get("seed", GenerationSettings().seed)
+    for k, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
+        print(f"──── {k + 1} of {len(texts)}, seed {seed + k} ────\n{prompt}{text}")
     return 0

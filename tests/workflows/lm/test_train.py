@@ -236,6 +236,29 @@ def test_greedy_generation_is_the_same_from_disk(small_text: Path, tmp_path: Pat
     assert np.isfinite(ModelScorer(run.model, run.tokenizer).score("zebra").nats).all()
 
 
+@pytest.mark.parametrize("model", ["lstm", "transformer", "ngram"])
+def test_a_list_of_prompts_is_continued_as_each_would_be(model: str, small_text: Path, tmp_path: Path) -> None:
+    options = {} if model == "ngram" else tiny_for(model)
+    run = seqlab.train_lm(small_text, out=tmp_path / "run", model=model, tokenizer="char", **options)
+    run.model.double()
+    prompts = ["the of", "", "and to the of and", "the of"]
+    texts = run.generate(prompts, 20, temperature=0.9, top_p=0.9, seed=5)
+    assert texts == [run.generate(p, 20, temperature=0.9, top_p=0.9, seed=5 + k) for k, p in enumerate(prompts)]
+    assert run.generate([], 20) == []
+    assert run.generate(["the"], 20) == [run.generate("the", 20)]
+    with pytest.raises(UsageError, match="--tokens -1 must not be negative"):
+        run.generate(prompts, -1)
+
+
+def test_a_run_whose_tokenizer_has_an_end_stops_there(small_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
+    run = seqlab.train_lm(small_text, out=tmp_path / "run", tokenizer="char", **tiny)
+    run.model = build_lm_from_settings(run.settings, run.tokenizer.vocab_size + 1).double().eval()
+    run.tokenizer = run.tokenizer.with_end()
+    whole = run.generate(["the", "of"], 200, temperature=3.0)
+    assert all(len(text) < 200 for text in whole)
+    assert whole[1] == run.generate("of", 200, temperature=3.0, seed=1)
+
+
 def test_the_final_figures_are_those_of_the_best_weights(
     small_text: Path, tmp_path: Path, tiny: dict[str, Any]
 ) -> None:

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from seqlab.core.reporting import Reporter
+from seqlab.core.settings.generation import GenerationSettings
 from seqlab.runs.run import load
 from seqlab.training.determinism import using_threads
 from seqlab.workflows.lm.run import LMRun
@@ -21,7 +24,27 @@ def stream_text(
     """
     with using_threads(threads or 1):
         run: LMRun = load(folder, "lm")
-        unknown = run.tokenizer.encode(prompt).unknown
-        if unknown.any():
-            reporter.warn(f"{int(unknown.sum())} of {len(unknown)} prompt tokens were never seen in training")
+        _warn_of_unknown(run, [prompt], reporter)
         yield from run.stream(prompt, **how)
+
+
+def write_texts(
+    folder: str | Path, prompts: list[str], *, threads: int | None, reporter: Reporter, **how: Any
+) -> list[str]:
+    """The continuation of each prompt, all written side by side; prompt k has the seed `seed + k`."""
+    with using_threads(threads):
+        run: LMRun = load(folder, "lm")
+        _warn_of_unknown(run, prompts, reporter)
+        parts: list[list[bytes]] = [[] for _ in prompts]
+        reporter.start("writing", len(prompts) * GenerationSettings(**how).tokens)
+        for done, (row, part) in enumerate(run.stream_each(prompts, **how), start=1):
+            parts[row].append(part)
+            reporter.advance(done)
+        reporter.finish()
+    return [b"".join(written).decode("utf-8", "replace") for written in parts]
+
+
+def _warn_of_unknown(run: LMRun, prompts: list[str], reporter: Reporter) -> None:
+    unknown = np.concatenate([run.tokenizer.encode(prompt).unknown for prompt in prompts])
+    if unknown.any():
+        reporter.warn(f"{int(unknown.sum())} of {len(unknown)} prompt tokens were never seen in training")

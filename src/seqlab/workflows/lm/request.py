@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from seqlab.core.settings.fields import check_group, check_settings, check_threa
 from seqlab.core.settings.generation import GenerationSettings
 from seqlab.core.settings.lm import WINDOWED, LMSettings, check_said, check_vocab_size, fill_lm, refuse_other_model
 from seqlab.data.normalise import parse_steps
-from seqlab.data.sources import check_encoding, check_source
+from seqlab.data.sources import check_encoding, check_source, checked_path
 from seqlab.runs.conflicts import longer_budget, refuse_conflicts
 from seqlab.runs.folder import RunFolder, Stored, check_writable, read_toml
 
@@ -73,11 +74,34 @@ def _check_new(asked: LMSettings, said: dict[str, Any]) -> None:
     check_vocab_size(settings)
 
 
-def check_generate(folder: str | Path, how: dict[str, Any], threads: int | None) -> None:
-    """Refuse, in one line, what `generate` could never do."""
+def check_generate(
+    folder: str | Path, how: dict[str, Any], threads: int | None, *, prompt: str | None, prompts: str | None
+) -> list[str]:
+    """Refuse, in one line, what `generate` could never do; what it could do has these prompts."""
     check_threads(threads)
     check_group(GenerationSettings(**how))
+    if prompt is not None and prompts is not None:
+        raise UsageError("--prompt and --prompts both say what to continue; give one of them")
+    found = [prompt or ""] if prompts is None else [] if prompts == "-" else read_prompts(prompts)
     require_weights(RunFolder(folder))
+    return found or read_prompts("-")  # nobody types prompts for a folder that is not there
+
+
+def read_prompts(source: str) -> list[str]:
+    """The lines of a file, or of standard input for '-': one prompt each. An empty line begins a new text."""
+    name = "standard input" if source == "-" else source
+    if source == "-" and sys.stdin is None:
+        raise UsageError("there is no standard input to read; name a file instead of '-'")
+    try:
+        written = sys.stdin.buffer.read() if source == "-" else checked_path(source).read_bytes()
+        lines = written.decode("utf-8-sig").removesuffix("\n").split("\n") if written else []
+    except OSError as error:
+        raise UsageError(f"--prompts {name} cannot be read: {error.strerror}; name a file or '-'") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--prompts {name} is not valid utf-8 at byte {error.start + 1}; convert it") from None
+    if not lines:
+        raise UsageError(f"--prompts {name} is empty; write one prompt on each line")
+    return [line.removesuffix("\r") for line in lines]
 
 
 def require_weights(folder: RunFolder) -> Stored:
