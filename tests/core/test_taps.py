@@ -4,7 +4,6 @@ import copy
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from seqlab.core import taps as mechanism
 from seqlab.core.errors import UsageError
 from seqlab.core.registry import look_up
-from seqlab.core.taps import LOOKS, Call, Look, NotHere, NotSeenError, Seen, look_for, tap_names, taps
+from seqlab.core.taps import LOOKS, Call, Look, NotHere, NotSeenError, look_for, tap_names, taps
 
 
 class Gated(nn.Module):
@@ -64,11 +63,8 @@ def x() -> Tensor:
 
 
 def hooks(model: nn.Module) -> dict[str, int]:
-    """How many hooks of any kind stand on each module, where there are any."""
-    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    counted = {path: sum(len(getattr(module, kind)) for kind in kinds) for path, module in model.named_modules()}
-    extras = ("_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs", "_forward_hooks_always_called")
-    assert all(len(getattr(m, e)) <= counted[path] for path, m in model.named_modules() for e in extras)
+    """How many hooks stand on each module, where there are any."""
+    counted = {path: len(m._forward_hooks) + len(m._forward_pre_hooks) for path, m in model.named_modules()}
     return {path: count for path, count in counted.items() if count}
 
 
@@ -93,7 +89,7 @@ def test_names_are_path_and_own_name(model: Pair) -> None:
 def test_patterns(model: Pair, x: Tensor, patterns: tuple[str, ...], expected: list[str]) -> None:
     with taps(model, *patterns) as seen:
         model(x)
-    assert sorted(seen) == sorted(seen.names) == expected
+    assert sorted(seen) == sorted(dict(seen)) == sorted(seen.names) == expected
 
 
 @pytest.mark.parametrize(
@@ -141,17 +137,6 @@ def test_every_registered_name_leads_somewhere() -> None:
 def test_the_mechanism_loads_no_layers() -> None:
     program = "import sys, seqlab.core.taps; sys.exit(any(m.startswith('seqlab.layers') for m in sys.modules))"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
-
-
-def test_a_part_is_seen_under_a_name_of_the_whole(model: Pair, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = Look(("output",), lambda module, call, wanted: {"output": call.output})
-    whole = Look((), look.look, parts={"inner": ("first.gate", look), "again": ("first.gate", look)})
-    monkeypatch.setitem(LOOKS, Pair, whole)
-    with taps(model, "inner", "again") as seen:
-        model(x)
-        assert hooks(model) == {"first.gate": 2}
-    assert torch.equal(seen["inner"], model.first.gate(x))
-    assert torch.equal(seen["again"], seen["inner"])
 
 
 # --------------------------------------------------------------------------- what is seen
@@ -397,15 +382,3 @@ def test_on_path_the_output_is_computed_from_what_was_seen(
         y = model(x)
     with pytest.raises(RuntimeError, match="not have been used in the graph"):
         torch.autograd.grad(y.sum(), seen["first.gate"])
-
-
-def test_seen_is_a_mapping(model: Pair, x: Tensor) -> None:
-    with taps(model, "*.gate") as seen:
-        model(x)
-
-    def tensors(seen: Seen) -> Iterator[Tensor]:
-        yield from seen.values()
-
-    assert all(isinstance(value, Tensor) for value in tensors(seen))
-    assert dict(seen).keys() == {"first.gate", "second.gate"}
-    assert len(seen) == 2

@@ -47,6 +47,19 @@ def test_rotary_positions_may_start_differently_in_each_sequence() -> None:
         assert torch.allclose(together[row : row + 1], rotary(u[row : row + 1], start), rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("layer", [SinusoidalPosition(6), LearnedPosition(9, 6)], ids=lambda m: type(m).__name__)
+def test_added_positions_may_start_differently_in_each_sequence(layer: torch.nn.Module) -> None:
+    x = torch.randn(3, 4, 6)
+    together = layer(x, torch.tensor([0, 5, 2]))
+    for row, start in enumerate((0, 5, 2)):
+        assert torch.equal(together[row : row + 1], layer(x[row : row + 1], start))
+
+
+def test_one_sequence_beyond_the_learned_positions_is_enough() -> None:
+    with pytest.raises(UsageError, match="position 4 is beyond the 4 learned positions"):
+        LearnedPosition(4, 6)(torch.zeros(3, 2, 6), start=torch.tensor([0, 3, 1]))
+
+
 def test_rotary_positions_take_any_layout_of_memory() -> None:
     rotary, wide = RotaryPosition(8), torch.randn(1, 2, 4, 17, dtype=torch.float64)
     for view in (

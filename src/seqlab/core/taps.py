@@ -21,7 +21,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -63,14 +63,11 @@ class Look:
     look     (module, call, wanted names) -> their values. It may draw: it sees the random numbers that the module saw,
              and the global stream stays where the module left it. Modules that it calls are not heard.
     replay   (module, call, wanted names) -> an output computed from the values that it shows, and these values
-    parts    {name: (path of a child, look with a single name)}: what is seen at a child, whatever its type, under a
-             name of this module
     """
 
     names: Sequence[str] | Callable[[Any], Sequence[str]]
     look: Callable[[Any, Call, Collection[str]], Values]
     replay: Callable[[Any, Call, Collection[str]], tuple[Any, Values]] | None = None
-    parts: Mapping[str, tuple[str, Look]] = field(default_factory=dict)
 
     def names_of(self, module: nn.Module) -> Sequence[str]:
         return self.names(module) if callable(self.names) else self.names
@@ -82,6 +79,9 @@ LOOKS: dict[type[nn.Module] | str, Look | str] = {
     nn.RNNBase: "seqlab.layers.looks:TORCH_RECURRENT",
     nn.MultiheadAttention: "seqlab.layers.looks:TORCH_ATTENTION",
     **dict.fromkeys(NORM_LAYERS, "seqlab.layers.looks:INPUT"),
+    "seqlab.layers.embedding:TokenEmbedding": "seqlab.layers.looks:OUTPUT",
+    "seqlab.layers.feed_forward:FeedForward": "seqlab.layers.looks:OUTPUT",
+    "seqlab.layers.pooling:AttentionPooling": "seqlab.layers.looks:POOLING",
     "seqlab.layers.recurrent:Recurrent": "seqlab.layers.looks:RECURRENT",
     "seqlab.layers.attentive:AttentiveRNN": "seqlab.layers.looks:ATTENTIVE",
     "seqlab.layers.attention:MultiHeadAttention": "seqlab.layers.looks:ATTENTION",
@@ -286,9 +286,6 @@ def _taps_of(model: nn.Module) -> dict[str, _Tap]:
             continue
         for name in look.names_of(module):
             found[prefix + name] = _Tap(module, look, name)
-        for name, (child, its_look) in look.parts.items():
-            part = module.get_submodule(child)
-            found[prefix + name] = _Tap(part, its_look, *its_look.names_of(part))
     return found
 
 

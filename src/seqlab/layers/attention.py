@@ -143,9 +143,9 @@ class MultiHeadAttention(nn.Module):
         """
         asked = self._asked(query, key, value, key_lengths, causal, state)
         if self.kind != "softmax":
-            mixed, _, weights = self._linear(asked, need_weights=True)
-            assert weights is not None
-            return None, weights, _side_by_side(mixed)
+            weights = self._linear_weights(asked)
+            assert asked.v is not None
+            return None, weights, _side_by_side(softmax.mix(weights, self._shared(asked.v)))
         cache = extended(asked.past, asked.k, asked.v, asked.mask, asked.following)
         scores, weights = self._scores_and_weights(asked, cache)
         return scores, weights, _side_by_side(softmax.mix(weights, self._shared(cache.values)))
@@ -176,18 +176,27 @@ class MultiHeadAttention(nn.Module):
         return scores, softmax.attention_weights(scores, visible)
 
     def _linear(self, asked: Question, need_weights: bool) -> tuple[Tensor, AttentionState, Tensor | None]:
-        features = linear.SEPARABLE if self.kind == "separable" else linear.random_features(self.directions)
-        if need_weights and asked.past is not None:
+        weights = self._linear_weights(asked) if need_weights else None
+        if asked.k is None or asked.v is None:
+            return linear.ask(self._features, asked.q, asked.past), asked.past, None
+        k, v = self._shared(asked.k), self._shared(asked.v)
+        mixed, sums = linear.attend(
+            self._features, asked.q, k, v, key_mask=asked.mask, causal=asked.causal, past=asked.past
+        )
+        return mixed, FeatureCache(sums.sums, sums.level, asked.following), weights
+
+    def _linear_weights(self, asked: Question) -> Tensor:
+        """The weights that the sums amount to.    (B, N, T, S)"""
+        if asked.past is not None or asked.k is None:
             raise UsageError(
                 f"attention '{self.kind}' remembers sums, not keys: weights need the whole text in one call"
             )
-        if asked.k is None or asked.v is None:
-            return linear.ask(features, asked.q, asked.past), asked.past, None
-        k, v = self._shared(asked.k), self._shared(asked.v)
-        reach: Any = dict(key_mask=asked.mask, causal=asked.causal)
-        weights = linear.attention_weights(features, asked.q, k, **reach) if need_weights else None
-        mixed, sums = linear.attend(features, asked.q, k, v, past=asked.past, **reach)
-        return mixed, FeatureCache(sums.sums, sums.level, asked.following), weights
+        k = self._shared(asked.k)
+        return linear.attention_weights(self._features, asked.q, k, key_mask=asked.mask, causal=asked.causal)
+
+    @property
+    def _features(self) -> linear.Features:
+        return linear.SEPARABLE if self.kind == "separable" else linear.random_features(self.directions)
 
     def _shared(self, u: Tensor) -> Tensor:
         """Keys or values, one for each head of the queries.    (B, N_kv, S, d) -> (B, N, S, d)"""

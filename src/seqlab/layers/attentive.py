@@ -16,6 +16,8 @@ from seqlab.core.state import BatchFirstState, join_at_the_end, join_masks
 from seqlab.ops.attention import additive_scores, attention_weights, dot_scores, mix, scaled_scores
 from seqlab.ops.masks import check_lengths, length_mask
 
+WATCHED = ("hidden", "candidate", "scores", "weights")
+
 
 @dataclass(frozen=True)
 class AttentiveState(BatchFirstState):
@@ -72,31 +74,69 @@ class AttentiveRNN(nn.Module):
     def forward(
         self, x: Tensor, state: AttentiveState | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, AttentiveState]:
+        inputs, state, real = self._opened(x, state, lengths)
+        outputs = []
+        for t, u in enumerate(inputs):
+            alive = None if real is None else real[:, t]
+            outputs.append(_or_zero(self._step(u, state)[0], alive))
+            state = self._remember(state, outputs[-1], alive)
+        return self._stacked(outputs, x), state
+
+    def watch(
+        self, x: Tensor, state: AttentiveState | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, AttentiveState, dict[str, list[Tensor]]]:
+        """The same as calling the layer, with what happens inside at each step: `WATCHED`, T tensors each.
+
+        hidden and candidate are (B, H). Scores and weights (B, L) have one column for each of the P vectors that the
+        state remembers and then one for each of the T new positions, L = P + T; where nothing may be attended to,
+        weights are 0 and scores −inf. All are zero (scores −inf) beyond a length. The output is computed from the very
+        tensors listed.
+        """
+        inputs, state, real = self._opened(x, state, lengths)
+        remembered = state.memory.shape[1]
+        seen: dict[str, list[Tensor]] = {name: [] for name in WATCHED}
+        for t, u in enumerate(inputs):
+            alive = None if real is None else real[:, t]
+            here = self._step(u, state, (remembered + t, remembered + len(inputs)))
+            for name, value in zip(WATCHED, here, strict=True):
+                seen[name].append(_or_zero(value, alive, -torch.inf if name == "scores" else 0.0))
+            state = self._remember(state, seen["hidden"][-1], alive)
+        return self._stacked(seen["hidden"], x), state, seen
+
+    def _opened(
+        self, x: Tensor, state: AttentiveState | None, lengths: Tensor | None
+    ) -> tuple[Sequence[Tensor], AttentiveState, Tensor | None]:
+        """U x_t + b for each step, (B, H), the state before it, and where a sequence has a step, (B, T)."""
         self._check(x, state, lengths)
         B, T, _ = x.shape
-        lengths = None if lengths is None else check_lengths(lengths, B, T)
-        real = None if lengths is None else length_mask(lengths, T)
+        real = None if lengths is None else length_mask(check_lengths(lengths, B, T), T)
         if real is not None:
             x = x.masked_fill(~real[..., None], 0.0)
-        inputs = F.linear(x, self.weight_ih, self.bias).unbind(1)
         state = state or AttentiveState(x.new_zeros(B, self.hidden_size), x.new_zeros(B, 0, self.hidden_size))
-        outputs = []
-        for t in range(T):
-            h = self._step(inputs[t], state)
-            alive = None if real is None else real[:, t]
-            outputs.append(h if alive is None else h.masked_fill(~alive[:, None], 0.0))
-            state = self._remember(state, outputs[-1], alive)
-        y = torch.stack(outputs, 1) if outputs else x.new_zeros(B, 0, self.hidden_size)
-        return y, state
+        return F.linear(x, self.weight_ih, self.bias).unbind(1), state, real
 
-    def _step(self, u: Tensor, state: AttentiveState) -> Tensor:
-        """u = U x_t + b (B, H) -> h_t (B, H)"""
+    def _stacked(self, outputs: list[Tensor], x: Tensor) -> Tensor:
+        return torch.stack(outputs, 1) if outputs else x.new_zeros(len(x), 0, self.hidden_size)
+
+    def _step(self, u: Tensor, state: AttentiveState, place: tuple[int, int] | None = None) -> tuple[Tensor, ...]:
+        """u = U x_t + b (B, H) -> h_t, h̃_t (B, H), scores and weights over the L vectors of the memory (B, L).
+
+        `place` = (end, L): the memory stands before column `end` of L; nothing else may be attended to.
+        """
+        memory, mask = state.memory, state.mask
         candidate = torch.tanh(torch.addmm(u, state.hidden, self.weight_hh.t()))
-        if state.memory.shape[1] == 0:
-            return candidate
-        mask = None if state.mask is None else state.mask[:, None]
-        weights = attention_weights(self._scores(candidate[:, None], state.memory), mask)
-        return candidate + mix(weights, state.memory)[:, 0]
+        if memory.shape[1] == 0 and place is None:
+            return (candidate,)
+        scores = self._scores(candidate[:, None], memory)[:, 0]
+        own = slice(0, memory.shape[1])
+        if place is not None:
+            own = slice(place[0] - memory.shape[1], place[0])
+            visible = scores.new_zeros(len(u), place[1], dtype=torch.bool)
+            visible[:, own] = True if mask is None else mask
+            mask = visible
+            scores = F.pad(scores, (own.start, place[1] - own.stop)).masked_fill(~visible, -torch.inf)
+        weights = attention_weights(scores, mask)
+        return candidate + mix(weights[:, None, own], memory)[:, 0], candidate, scores, weights
 
     def _scores(self, q: Tensor, k: Tensor) -> Tensor:
         if self.score == "additive":
@@ -123,3 +163,8 @@ class AttentiveRNN(nn.Module):
             raise UsageError(f"the state has shape {tuple(state.hidden.shape)}, but the layer and x need {expected}")
         if lengths is not None and self.window is not None:
             raise UsageError(f"a window of {self.window} counts positions; it cannot be combined with lengths")
+
+
+def _or_zero(value: Tensor, alive: Tensor | None, filler: float = 0.0) -> Tensor:
+    """The value where a sequence has a step, else the filler.    (B, ·), (B,)"""
+    return value if alive is None else value.masked_fill(~alive[:, None], filler)

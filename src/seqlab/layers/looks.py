@@ -6,9 +6,11 @@
                     scores, weights                                                  T steps (B, L)
     attention       scores (before the mask), weights (after it, before dropout)     (B, N, T, S)
                     output (what attention adds)                                     (B, T, D)
-    block           stream (as the block reads it), hidden (as it leaves), mlp.output
+    block           stream (the residual stream as the block reads it), hidden (as it leaves)   (B, T, D)
+    feed-forward    output (what it adds)                                            (B, T, D)
     norm            input
     embedding       output
+    pooling         weights of attention pooling                                     (B, T)
     bigram          hidden
 
 Of torch.nn.GRU z is seqlab's, 1 − torch's: 1 overwrites. Values of torch's layers have the batch first, except
@@ -27,13 +29,12 @@ from torch.nn.utils.rnn import PackedSequence
 
 from seqlab.core.errors import UsageError
 from seqlab.core.taps import Call, Look, NotHere, Value, Values
-from seqlab.layers.attention import MultiHeadAttention, _without_padding
-from seqlab.layers.attention_state import KeyValueCache, _joint_mask
-from seqlab.layers.attentive import AttentiveRNN, AttentiveState
+from seqlab.layers.attention import MultiHeadAttention
+from seqlab.layers.attentive import WATCHED, AttentiveRNN
+from seqlab.layers.pooling import AttentionPooling
 from seqlab.layers.recurrent import GRU, LSTM, RNN, Recurrent
 from seqlab.ops import attention as softmax
-from seqlab.ops import linear_attention as linear
-from seqlab.ops.masks import banded_causal_mask, check_lengths, length_mask
+from seqlab.ops.masks import length_mask
 
 Wanted = Collection[str]
 Names = Sequence[str] | Callable[[Any], Sequence[str]]
@@ -56,10 +57,23 @@ def _block(_block: nn.Module, call: Call, _wanted: Wanted) -> Values:
     return {"stream": next(iter(call.arguments.values())), "hidden": hidden}
 
 
+def _pooling(pooling: AttentionPooling, call: Call, _wanted: Wanted) -> Values:
+    """α (B, T)"""
+    y, lengths = call.arguments["y"], call.arguments["lengths"]
+    real = y.new_ones(y.shape[:2], dtype=torch.bool) if lengths is None else length_mask(lengths, y.shape[1])
+    return {"weights": pooling.weights(y.masked_fill(~real[..., None], 0.0), real)}
+
+
+def _bigram(model: Any, call: Call, _wanted: Wanted) -> Values:
+    """σ(x W₁ + b₁) (B, T, H)"""
+    return {"hidden": torch.sigmoid(model.hidden(model.embedding(call.arguments["ids"])))}
+
+
 INPUT = Look(("input",), _input)
 OUTPUT = Look(("output",), _output)
-BLOCK = Look(("stream", "hidden"), _block, parts={"mlp.output": ("mlp", OUTPUT)})
-BIGRAM = Look((), _output, parts={"hidden": ("output", INPUT)})
+BLOCK = Look(("stream", "hidden"), _block)
+POOLING = Look(("weights",), _pooling)
+BIGRAM = Look(("hidden",), _bigram)
 
 
 # --------------------------------------------------------------------------- recurrent layers
@@ -132,60 +146,14 @@ TORCH_RECURRENT = _replaying(_torch_recurrent_names, _torch_recurrent_again)
 
 
 def _attentive_again(layer: AttentiveRNN, call: Call, _wanted: Wanted) -> tuple[Any, Values]:
-    """The layer's loop, with what it forms on the way.
-
-    Scores and weights have one column for each of the P vectors that the state remembers and then one for each of the
-    T new positions, L = P + T. A position sees those before it, within the window: elsewhere, and beyond a sequence's
-    end, weights are 0 and scores −inf.
-    """
-    x, state, lengths = (call.arguments[name] for name in ("x", "state", "lengths"))
-    B, T, _ = x.shape
-    real = None if lengths is None else length_mask(check_lengths(lengths, B, T), T)
-    if real is not None:
-        x = x.masked_fill(~real[..., None], 0.0)
-    inputs = F.linear(x, layer.weight_ih, layer.bias).unbind(1)
-    state = state or AttentiveState(x.new_zeros(B, layer.hidden_size), x.new_zeros(B, 0, layer.hidden_size))
-    columns = state.memory.shape[1] + T
-    steps: Steps = {name: [] for name in ATTENTIVE_NAMES}
-    for t in range(T):
-        alive = None if real is None else real[:, t]
-        for name, value in _attentive_step(layer, inputs[t], state, (columns - T + t, columns), alive).items():
-            steps[name].append(value)
-        state = layer._remember(state, steps["hidden"][-1], alive)
-    y = torch.stack(steps["hidden"], 1) if T else x.new_zeros(B, 0, layer.hidden_size)
-    over_columns = ("scores", "weights")
-    return (y, state), {
-        name: values or x.new_zeros(B, 0, columns if name in over_columns else layer.hidden_size)
-        for name, values in steps.items()
-    }
+    given = call.arguments
+    y, state, steps = layer.watch(given["x"], given["state"], given["lengths"])
+    columns = state.memory.shape[1]
+    sizes = dict.fromkeys(WATCHED, layer.hidden_size) | {"scores": columns, "weights": columns}
+    return (y, state), {name: steps[name] or y.new_zeros(len(y), 0, sizes[name]) for name in WATCHED}
 
 
-def _attentive_step(
-    layer: AttentiveRNN, u: Tensor, state: AttentiveState, place: tuple[int, int], alive: Tensor | None
-) -> dict[str, Tensor]:
-    """u = U x_t + b (B, H); its memory ends before column `place[0]` of `place[1]`."""
-    here, columns = place
-    candidate = torch.tanh(torch.addmm(u, state.hidden, layer.weight_hh.t()))
-    remembered = slice(here - state.memory.shape[1], here)
-    visible = u.new_zeros(len(u), columns, dtype=torch.bool)
-    visible[:, remembered] = True if state.mask is None else state.mask
-    raw = layer._scores(candidate[:, None], state.memory)[:, 0]
-    scores = F.pad(raw, (remembered.start, columns - here)).masked_fill(~visible, -torch.inf)
-    weights = softmax.attention_weights(scores, visible)
-    hidden = candidate + softmax.mix(weights[:, None, remembered], state.memory)[:, 0]
-    if alive is None:
-        return {"hidden": hidden, "candidate": candidate, "scores": scores, "weights": weights}
-    ended = ~alive[:, None]
-    return {
-        "hidden": hidden.masked_fill(ended, 0.0),
-        "candidate": candidate.masked_fill(ended, 0.0),
-        "scores": scores.masked_fill(ended, -torch.inf),
-        "weights": weights.masked_fill(ended, 0.0),
-    }
-
-
-ATTENTIVE_NAMES = ("hidden", "candidate", "scores", "weights")
-ATTENTIVE = _replaying(ATTENTIVE_NAMES, _attentive_again)
+ATTENTIVE = _replaying(WATCHED, _attentive_again)
 
 # --------------------------------------------------------------------------- attention
 
@@ -234,43 +202,7 @@ def _named(parts: Parts, wanted: Wanted) -> dict[str, Value]:
 def _parts_of(attention: MultiHeadAttention, call: Call) -> Parts:
     given = call.arguments
     options = {name: given[name] for name in ("key_lengths", "causal", "state")}
-    return _attention_parts(attention, given["query"], given["key"], given["value"], **options)
-
-
-def _attention_parts(
-    attention: MultiHeadAttention,
-    query: Tensor,
-    key: Tensor | None,
-    value: Tensor | None,
-    *,
-    key_lengths: Tensor | None,
-    causal: bool,
-    state: Any,
-) -> Parts:
-    """The layer's equation without its kernels, and without a word to the state, whose buffers others fill."""
-    mask = None
-    if key_lengths is not None and key is not None and value is not None:
-        mask = length_mask(check_lengths(key_lengths, *key.shape[:2]), key.shape[1])
-        query, key, value = _without_padding(query, key, value, mask)
-    q, k, v = attention._heads(query, key, value, state.position if state is not None and causal else 0)
-    if isinstance(state, KeyValueCache):
-        mask = state.mask if k is None else _joint_mask(state, k, mask)
-        k = state.keys if k is None else torch.cat([state.keys, k], 2)
-        v = state.values if v is None else torch.cat([state.values, v], 2)
-    assert k is not None
-    assert v is not None
-    scores = None
-    if attention.kind == "softmax":
-        visible = banded_causal_mask(q.shape[2], k.shape[2], attention.window, q.device) if causal else None
-        if mask is not None:
-            visible = mask[:, None, None] if visible is None else visible & mask[:, None, None]
-        scores = softmax.scaled_scores(q, k)
-        weights = softmax.attention_weights(scores, visible)
-    else:
-        separable = attention.kind == "separable"
-        features = linear.SEPARABLE if separable else linear.random_features(attention.directions)
-        weights = linear.attention_weights(features, q, k, key_mask=mask, causal=causal)
-    mixed = softmax.mix(weights, v).transpose(1, 2).flatten(2)
+    scores, weights, mixed = attention.look(given["query"], given["key"], given["value"], **options)
     return scores, weights, attention.project_out(mixed)
 
 

@@ -71,7 +71,6 @@ class TransformerLM(nn.Module):
         )
         self.norm = style.last_norm(width)
         self.output = OutputHead(width, vocab_size, bias=output_bias, tied=tied)
-        self.register_load_state_dict_pre_hook(_with_todays_names)  # type: ignore[no-untyped-call]
         self.reset_parameters()
 
     @torch.no_grad()
@@ -101,6 +100,12 @@ class TransformerLM(nn.Module):
         x = x if self.norm is None else self.norm(x)
         return self.output(x, self.embedding), tuple(after)
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Runs of earlier versions call the learned positions by another name."""
+        if f"{prefix}position.table" in state_dict:
+            state_dict[f"{prefix}embedding.position.table"] = state_dict.pop(f"{prefix}position.table")
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
 
 def _added_position(
     kind: str, width: int, context: int, sinusoidal: dict[str, Any]
@@ -116,10 +121,3 @@ def _rotary(width: int, heads: int, head_width: int | None, options: dict[str, A
     if head_width is None:
         check_heads(width, heads, in_pairs="turned" not in options)
     return RotaryPosition(head_width or width // heads, **options)
-
-
-def _with_todays_names(_model: nn.Module, weights: dict[str, Tensor], prefix: str, *_: Any) -> None:
-    """Runs of earlier versions call the learned positions by another name."""
-    old = f"{prefix}position.table"
-    if old in weights:
-        weights[f"{prefix}embedding.position.table"] = weights.pop(old)
