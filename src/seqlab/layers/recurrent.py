@@ -372,8 +372,8 @@ class LSTM(Recurrent):
         return parts
 
     def _run(self, x: Tensor, state: Parts, lengths: Tensor | None) -> tuple[Tensor, Parts]:
-        """Without padding torch's fused loop is faster, and takes all layers and directions in one call."""
-        if lengths is not None:
+        """Several steps without padding go to torch's fused loop, all layers and directions in one call."""
+        if lengths is not None or x.shape[1] == 1:
             return super()._run(x, state, lengths)
         weights = [getattr(self, name) for name, _ in self._shapes()]
         options = (self.bias, self.num_layers, self.dropout, self.training, self.bidirectional, True)

@@ -51,8 +51,12 @@ def lstm(
     """i, f, o = σ(W x_t + U h + b),  c̃ = tanh(W x_t + U h + b),  c' = f ∘ c + i ∘ c̃,  h' = o ∘ tanh(c').
 
     x (T, B, D), h0 and c0 (B, H), w_ih (4H, D), w_hh (4H, H), bias (4H,), gates i, f, c̃, o -> h and c, both (T, B, H),
-    zero where a sequence has ended. Without padding torch.lstm is faster: there it has a fused loop.
+    zero where a sequence has ended. Several steps without padding are faster in torch.lstm, which has a fused loop for
+    them; for one step it would reorder the weights anew.
     """
+    if len(x) == 1 and alive is None:
+        h, c = torch.lstm_cell(x[0], (h0, c0), w_ih, w_hh, bias)
+        return h[None], c[None]
     y, cells = _LSTM.apply(x, h0, c0, w_ih, w_hh, bias, alive)  # type: ignore[no-untyped-call]
     return y, cells
 
