@@ -90,9 +90,8 @@ def read_on(model: LanguageModel, groups: Sequence[Group], limit: int | None) ->
 def _read(model: LanguageModel, ids: list[list[int]], state: State) -> tuple[State, Tensor]:
     """The state and the logits (B, V) after the last ids; many ids are read in pieces, which bounds the memory."""
     piece = max(1, READ_AT_ONCE // len(ids))
-    read = torch.tensor(ids)
-    for k in range(0, read.shape[1], piece):
-        logits, state = model(read[:, k : k + piece], state)
+    for k in range(0, len(ids[0]), piece):
+        logits, state = model(torch.tensor([row[k : k + piece] for row in ids]), state)
     return state, logits[:, -1]
 
 

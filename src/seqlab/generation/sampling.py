@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,8 @@ from seqlab.core.settings.generation import GenerationSettings
 from seqlab.core.traits import traits_of
 from seqlab.core.types import LanguageModel
 from seqlab.generation.reading import Group, Row, read_all, read_apart, read_on
+
+TINY = 1e-20  # below any q but that of u = 0, where what has no mass must not be drawn either
 
 
 @dataclass(frozen=True)
@@ -35,17 +38,19 @@ class Choice:
     def of_each(self, logits: Tensor, generators: Sequence[torch.Generator]) -> list[int]:
         """The next token of each row for logits (B, V): the one that the row alone would get from its generator.
 
-        argmax_i p_i / q_i with q_i ~ Exp(1) is i with probability p_i: what torch.multinomial draws, to the bit.
+        argmax_i p_i / q_i with q_i = −ln(1 − u_i) ~ Exp(1) is i with probability p_i. torch.multinomial draws the same
+        token from the same u, but takes one row at a time, logarithms and checks included.
         """
         if self.temperature == 0:
             return _numbers(logits.argmax(-1))
         p = self.probabilities(logits)
         if any(map(math.isnan, p[:, 0].tolist())):  # one that is not finite makes its whole row so
-            raise NotFiniteError("the model's logits are not finite, so that no token can be drawn; train it anew")
-        q = torch.empty_like(p)
-        for row, generator in zip(q, generators, strict=True):
-            row.exponential_(generator=generator)
-        return _numbers((p / q).argmax(-1))
+            raise NotFiniteError("the model's logits are not finite: no token can be drawn; its weights are damaged or its training diverged")
+        u = torch.empty_like(p)
+        for row, generator in zip(u, generators, strict=True):
+            row.uniform_(generator=generator)
+        minus_q = (1 - u).log_().clamp_(max=-TINY)  # 1 − u is exact
+        return _numbers((p / minus_q).argmin(-1))
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """softmax(logits / temperature), cut to the k likeliest and then to the nucleus of mass p.    (…, V) -> (…, V)
@@ -115,7 +120,6 @@ def generate_batch(
     return texts
 
 
-@torch.inference_mode()
 def generate_each(
     model: LanguageModel,
     prompts: Sequence[list[int]],
@@ -127,29 +131,37 @@ def generate_each(
     end: int | None = None,
     cached: bool = True,
 ) -> Iterator[tuple[int, int]]:
-    """Yield (number of the prompt, id) as they come; the end id, after which a sequence costs nothing, is not among
-    them.
-    """
+    """Yield (number of the prompt, id) as they come, without the end id, after which a sequence costs nothing more."""
     if len(prompts) != len(generators):
         raise UsageError(f"there are {len(prompts)} prompts, but {len(generators)} generators; each has its own")
     if not all(prompts):
         raise UsageError("a prompt has no ids; it starts with the begin id")
-    limit: int | None = traits_of(model).max_positions
     rows = [Row(number, list(prompt)) for number, prompt in enumerate(prompts)]
     hidden = torch.tensor(never, dtype=torch.long)
-    groups: list[Group] = []
-    for written in range(tokens):
-        if not cached:
-            groups = read_apart(model, [row for row in rows if not row.ended], limit)
-        else:
-            groups = read_on(model, groups, limit) if written else read_all(model, rows, limit)
-        if not groups:
-            return
+
+    def choose(group: Group) -> None:
+        logits = group.logits.index_fill(-1, hidden, -torch.inf)
+        chosen = choice.of_each(logits, [generators[row.number] for row in group.rows])
+        for row, token in zip(group.rows, chosen, strict=True):
+            row.ids.append(token)
+            row.ended = token == end
+
+    for groups in itertools.islice(_written(model, rows, choose, cached), tokens):
+        yield from ((row.number, row.ids[-1]) for group in groups for row in group.rows if not row.ended)
+
+
+@torch.inference_mode()
+def _written(
+    model: LanguageModel, rows: list[Row], choose: Callable[[Group], None], cached: bool
+) -> Iterator[list[Group]]:
+    """The rows that go on, each with one more id, as long as there are any."""
+    limit: int | None = traits_of(model).max_positions
+    groups = read_all(model, rows, limit) if cached else read_apart(model, rows, limit)
+    while groups:
         for group in groups:
-            logits = group.logits.index_fill(-1, hidden, -torch.inf)
-            chosen = choice.of_each(logits, [generators[row.number] for row in group.rows])
-            for row, token in zip(group.rows, chosen, strict=True):
-                row.ids.append(token)
-                row.ended = token == end
-                if not row.ended:
-                    yield row.number, token
+            choose(group)
+        yield groups
+        if cached:
+            groups = read_on(model, groups, limit)
+        else:
+            groups = read_apart(model, [row for row in rows if not row.ended], limit)
