@@ -17,7 +17,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *(("transformer", {"positions": positions}) for positions in ("learned", "sinusoidal")),
     ("attentive-rnn", {"score": "additive"}),
 ]
-LOOKED_UP_NAMES = {"embedding.weight", "position.table"}
+LOOKED_UP_NAMES = {"embedding.weight", "embedding.position.table"}
 
 
 def names_in_groups(model: nn.Module) -> tuple[list[str], list[str]]:
@@ -41,8 +41,8 @@ def test_matrices_decay_in_the_order_of_the_model(kind: str, sizes: dict[str, An
 
 def test_learned_positions_do_not_decay() -> None:
     model = build_lm("transformer", vocab_size=11, positions="learned")
-    assert "position.table" in dict(model.named_parameters())
-    assert "position.table" not in names_in_groups(model)[0]
+    assert "embedding.position.table" in dict(model.named_parameters())
+    assert "embedding.position.table" not in names_in_groups(model)[0]
 
 
 class Odd(nn.Module):

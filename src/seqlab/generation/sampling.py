@@ -45,7 +45,10 @@ class Choice:
             return _numbers(logits.argmax(-1))
         p = self.probabilities(logits)
         if any(map(math.isnan, p[:, 0].tolist())):  # one that is not finite makes its whole row so
-            raise NotFiniteError("the model's logits are not finite: no token can be drawn; its weights are damaged or its training diverged")
+            raise NotFiniteError(
+                "the model's logits are not finite, so no token can be drawn: its weights are damaged or its "
+                "training diverged"
+            )
         u = torch.empty_like(p)
         for row, generator in zip(u, generators, strict=True):
             row.uniform_(generator=generator)

@@ -38,7 +38,7 @@ class TokenEmbedding(LookUpTable):
         self.position = position
         self.types = nn.Parameter(torch.randn(types, width) * 0.02) if types else None
         self.norm = norm
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
 
     def forward(self, ids: Tensor, start: int | Tensor = 0, types: Tensor | None = None) -> Tensor:
         """`start` is the position of the first column; `types` (B, T) are all 0 unless said."""
@@ -53,8 +53,7 @@ class TokenEmbedding(LookUpTable):
             raise UsageError("this embedding knows no types; make it with types=2 or more, or leave them out")
         if self.norm is not None:
             x = self.norm(x)
-        dropped: Tensor = self.dropout(x)
-        return dropped
+        return F.dropout(x, self.dropout, self.training)
 
     def extra_repr(self) -> str:
         return f"{len(self.weight)}, {self.width}"
