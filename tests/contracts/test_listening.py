@@ -89,7 +89,7 @@ def check_nothing_changes(model: Any, run: Run) -> None:
 
 def not_shown(seen: Seen) -> set[str]:
     """Linear attention with a state has no weights."""
-    return set(seen._reasons)
+    return set(seen._hidden)
 
 
 # --------------------------------------------------------------------------- models

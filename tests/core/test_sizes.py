@@ -3,13 +3,14 @@
 import re
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seqlab.core.errors import UsageError
 from seqlab.core.settings.lm import LMSettings, ModelSettings, fill_lm
-from seqlab.core.sizes import check_heads
-from seqlab.layers import MultiHeadAttention, RotaryPosition
+from seqlab.core.sizes import check_heads, check_sinusoidal
+from seqlab.layers import EncoderBlock, FeedForward, MultiHeadAttention, RotaryPosition
 from seqlab.models import build_lm
 
 SMALL = st.integers(1, 60)
@@ -22,20 +23,32 @@ def proposed(message: str, what: str) -> list[int]:
     return [int(number) for number in found.group(1).split(" or ")] if found else []
 
 
-@given(width=SMALL, heads=SMALL, in_pairs=st.booleans())
-def test_every_remedy_works(width: int, heads: int, in_pairs: bool) -> None:
+@given(width=SMALL, heads=SMALL, shared=st.integers(1, 60), in_pairs=st.booleans())
+def test_every_remedy_works(width: int, heads: int, shared: int, in_pairs: bool) -> None:
+    kv_heads = heads if heads % shared else shared
     fits = width % heads == 0 and (not in_pairs or width // heads % 2 == 0)
     try:
-        check_heads(width, heads, in_pairs=in_pairs)
+        check_heads(width, heads, kv_heads, in_pairs=in_pairs)
         assert fits
     except UsageError as error:
         assert not fits
         widths, others = proposed(str(error), "width"), proposed(str(error), "heads")
         assert widths
         for other in widths:
-            check_heads(other, heads, in_pairs=in_pairs)
+            check_heads(other, heads, kv_heads, in_pairs=in_pairs)
         for other in others:
-            check_heads(width, other, in_pairs=in_pairs)
+            check_heads(width, other, kv_heads, in_pairs=in_pairs)
+
+
+@given(width=SMALL, heads=SMALL)
+def test_widths_for_sinusoidal_positions_fit_the_heads_too(width: int, heads: int) -> None:
+    try:
+        check_sinusoidal(width, heads)
+        assert width % 2 == 0
+    except UsageError as error:
+        for other in proposed(str(error), "width"):
+            check_sinusoidal(other, heads)
+            check_heads(other, heads)
 
 
 @given(heads=SMALL, kv_heads=SMALL)
@@ -76,7 +89,17 @@ def test_layers_name_it_too() -> None:
         MultiHeadAttention(24, 6, n_kv_heads=4)
     with pytest.raises(UsageError, match="even width per head, not 5 of 5; choose 4"):
         RotaryPosition(5)
-    with pytest.raises(UsageError, match="even width per head, not 6 of 4; choose 2"):
+    with pytest.raises(UsageError, match="even width per head, not 4 of 1; choose heads of 2 numbers or more"):
+        RotaryPosition(1, turned=4)
+    with pytest.raises(UsageError, match="do not fit heads of 5; choose an even width"):
+        MultiHeadAttention(15, 3, rotary=RotaryPosition(4))
+    with pytest.raises(UsageError, match="head_width 0 is too small"):
+        MultiHeadAttention(16, 4, head_width=0)
+    with pytest.raises(UsageError, match="width 8 does not fit a block of 16"):
+        EncoderBlock(MultiHeadAttention(16, 4), mlp=FeedForward(8))
+    with pytest.raises(UsageError, match="a start for each sequence needs"):
+        RotaryPosition(4)(torch.zeros(2, 3, 4), torch.tensor([1, 2]))
+    with pytest.raises(UsageError, match="even width per head, not 6 of 4; choose 4"):
         RotaryPosition(4, turned=6)
     with pytest.raises(UsageError, match="rotary positions for heads of 4 do not fit heads of 8"):
         MultiHeadAttention(16, 2, rotary=RotaryPosition(4))

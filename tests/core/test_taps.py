@@ -201,7 +201,7 @@ def test_a_look_may_say_why_it_cannot_show_something(model: Pair, x: Tensor, mon
     monkeypatch.setitem(LOOKS, Gated, look)
     with taps(model) as seen:
         model(x)
-    with pytest.raises(NotSeenError, match="^'first.gate' has not been seen: it is Sunday$"):
+    with pytest.raises(NotSeenError, match="^'first.gate' has not been seen in the last call: it is Sunday$"):
         seen["first.gate"]
 
 

@@ -227,3 +227,13 @@ def test_logits_that_are_not_finite_are_named(bad: float) -> None:
     logits[1, 3] = bad
     with pytest.raises(NotFiniteError, match="logits are not finite"):
         Choice(1.0, top_k=3).of_each(logits, streams((0, 1)))
+
+
+def test_logits_that_are_no_numbers_are_refused_greedily_too() -> None:
+    lm = build_lm("gru", vocab_size=9, width=8, depth=1)
+    torch.nn.init.constant_(lm.output.bias, torch.nan)
+    for temperature in (0.0, 1.0):
+        with pytest.raises(NotFiniteError, match="logits are not finite"):
+            generate_batch(lm, [[9]], 3, Choice(temperature), [torch.Generator()])
+    with pytest.raises(UsageError, match="--tokens -1"):
+        generate_batch(lm, [[9]], -1, Choice(), [torch.Generator()])

@@ -172,3 +172,13 @@ def test_a_joined_cache_grows_in_place() -> None:
     for t in range(5):
         _, state = self_attention(layer, random(2, 1, D, seed=t), state)
         assert state.buffers is room
+
+
+def test_a_source_read_in_inference_mode_serves_a_training_step() -> None:
+    layer = MultiHeadAttention(8, 2)
+    x, source = torch.randn(1, 2, 8), torch.randn(1, 3, 8)
+    with torch.inference_mode():
+        expected, state, _ = layer(x, source, source)
+    out, _, _ = layer(x, state=state)
+    assert torch.allclose(out, expected, atol=1e-6)
+    out.sum().backward()

@@ -17,6 +17,7 @@ from tests.layers import foreign
 from torch import Tensor, nn
 
 from seqlab import layers
+from seqlab.core.errors import UsageError
 from seqlab.layers.positions import angles
 from seqlab.models.transformer_lm import TransformerLM
 
@@ -319,3 +320,24 @@ def test_attention_of_separate_matrices() -> None:
     )
     assert bare.project_in.bias is None
     assert bare.project_out.bias is None
+
+
+def test_matrices_that_do_not_fit_each_other_are_named() -> None:
+    def matrix(rows: int, columns: int = 16) -> tuple[Tensor, Tensor]:
+        return torch.randn(rows, columns), torch.randn(rows)
+
+    def refused(*matrices: Any, heads: int, match: str) -> None:
+        with pytest.raises(UsageError, match=match):
+            layers.MultiHeadAttention.from_matrices(*matrices, n_heads=heads)
+
+    whole = matrix(16)
+    refused(whole, whole, matrix(1), whole, heads=4, match=r"v has W and b of shapes \(\(1, 16\), \(1,\)\)")
+    refused(matrix(10), matrix(10), matrix(10), matrix(16, 10), heads=3, match="10 rows cannot be cut into 3 heads")
+    refused(whole, matrix(6), matrix(6), whole, heads=4, match="keys of 6 rows are no heads of 4 rows")
+    refused(whole, whole, whole, matrix(8), heads=4, match="out has W and b of shapes")
+    refused(whole, whole, whole, whole, heads=0, match="cannot be cut into 0 heads")
+    one, other = (
+        layers.MultiHeadAttention.from_matrices(whole, whole, whole, whole, n_heads=4, kind="random_features")
+        for _ in range(2)
+    )
+    assert not torch.equal(one.directions, other.directions)

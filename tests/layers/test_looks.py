@@ -11,14 +11,19 @@ from tests.layers.looked_at import B, D, H, T, close, random, spread
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from seqlab.core.errors import UsageError
 from seqlab.core.state import tensors_of
 from seqlab.core.taps import NotSeenError, Seen, tap_names, taps
 from seqlab.layers import (
     GRU,
     LSTM,
     RNN,
+    AttentionPooling,
     AttentiveRNN,
+    EncoderBlock,
+    MultiHeadAttention,
 )
+from seqlab.models import build_lm
 from seqlab.ops.reference.recurrence import CellWeights, gru_step, loop, lstm_loop, rnn_step, rnn_step_pre
 
 
@@ -277,3 +282,44 @@ def test_gradients_of_the_attentive_rnn() -> None:
         gradients = torch.autograd.grad(y.square().sum(), seen.steps(name), retain_graph=True)
         assert all(torch.isfinite(gradient).all() for gradient in gradients)
         assert gradients[-1].abs().sum() > 0
+
+
+def test_what_the_last_call_could_not_show_is_not_what_an_earlier_one_showed() -> None:
+    model = build_lm("transformer", 20, width=16, depth=1, heads=4, context=8, attention="separable")
+    ids = torch.randint(20, (1, 5))
+    with taps(model, "*.weights") as seen:
+        _, state = model(ids)
+        assert seen["blocks.0.attention.weights"].shape == (1, 4, 5, 5)
+        model(ids[:, :1], state)
+        with pytest.raises(UsageError, match="in the last call: attention 'separable' remembers sums"):
+            seen["blocks.0.attention.weights"]
+        assert len(seen.calls("blocks.0.attention.weights")) == 1
+        model(ids)
+        assert seen["blocks.0.attention.weights"].shape == (1, 4, 5, 5)
+
+
+def test_pooling_and_bigram_are_on_the_path() -> None:
+    pooling, lengths = AttentionPooling(4).double(), torch.tensor([3, 1, 0])
+    y = torch.randn(3, 3, 4, dtype=torch.float64)
+    plain = pooling(y, lengths)
+    with taps(pooling, on_path=True) as seen:
+        pooled = pooling(y, lengths)
+    assert torch.allclose(pooled, plain, rtol=0, atol=1e-12)
+    (gradient,) = torch.autograd.grad(pooled.sum(), seen["weights"])
+    assert torch.allclose(gradient[0], y[0].sum(-1))
+    bigram, ids = build_lm("bigram", 9, width=5), torch.randint(9, (2, 4))
+    with taps(bigram, "hidden", on_path=True) as seen:
+        logits, _ = bigram(ids)
+    assert torch.allclose(logits, bigram(ids)[0])
+    (gradient,) = torch.autograd.grad(logits.sum(), seen["hidden"])
+    assert torch.allclose(gradient[0, 0], bigram.output.weight.sum(0))
+
+
+def test_the_stream_is_what_the_block_reads() -> None:
+    block, lengths = EncoderBlock(MultiHeadAttention(8, 2)), torch.tensor([3, 1])
+    x = torch.randn(2, 3, 8)
+    x[1, 1:] = torch.nan
+    with taps(block, "stream") as seen:
+        block(x, lengths)
+    assert torch.equal(seen["stream"][0], x[0])
+    assert torch.count_nonzero(seen["stream"][1, 1:]) == 0

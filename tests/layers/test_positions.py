@@ -34,7 +34,7 @@ def test_rotary_products_depend_on_the_distance_alone() -> None:
 def test_learned_positions_end_in_one_line() -> None:
     with pytest.raises(UsageError, match="position 4 is beyond the 4 learned positions"):
         LearnedPosition(4, 6)(torch.zeros(1, 2, 6), start=3)
-    with pytest.raises(UsageError, match="even width, not 5"):
+    with pytest.raises(UsageError, match="even width, not 5; choose width 4 or 6"):
         SinusoidalPosition(5)
     with pytest.raises(UsageError, match="even width per head, not 3"):
         RotaryPosition(3)

@@ -21,7 +21,7 @@ from torch.nn.functional import linear
 
 from seqlab.core.errors import UsageError
 from seqlab.core.state import tensors_of
-from seqlab.layers import GRU, LSTM
+from seqlab.layers import GRU, LSTM, RNN
 
 LENGTHS = torch.tensor([3, 6, 0, 5])
 
@@ -168,3 +168,15 @@ def test_names() -> None:
         *("l0_reverse.hidden", "l0_reverse.r", "l0_reverse.z", "l0_reverse.candidate"),
     ]
     assert set(build("lstm", 2, 3).watched_names()) == {f"l0.{n}" for n in ("hidden", "c", "i", "f", "o", "candidate")}
+
+
+@pytest.mark.parametrize("layer_type", [RNN, GRU, LSTM])
+def test_mixed_precision_stops_neither_padding_nor_watching(layer_type: Any) -> None:
+    layer, x, lengths = layer_type(3, 4), torch.randn(2, 3, 3), torch.tensor([3, 1])
+    plain = layer(x, None, lengths)[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = layer(x, None, lengths)[0]
+        watched = layer.watch(x, None, lengths)[0]
+    for found in (y, watched):
+        assert torch.allclose(found.float(), plain, atol=0.05)
+    y.sum().backward()

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from seqlab.core.errors import UsageError
 from seqlab.core.registry import MODELS
 from seqlab.models import build_lm
 
@@ -49,3 +50,14 @@ def test_learned_positions_of_an_earlier_version_load() -> None:
     other.load_state_dict(weights)
     ids = torch.tensor([[5, 1, 2]])
     assert torch.equal(other(ids)[0], lm(ids)[0])
+
+
+@pytest.mark.parametrize("kind", ["gru", "transformer"])
+def test_a_tied_model_can_start_anew(kind: str) -> None:
+    lm = build_lm(kind, vocab_size=9, width=16, depth=1, tied=True)
+    before = lm.embedding.weight.clone()
+    lm.reset_parameters()
+    assert not torch.equal(lm.embedding.weight, before)
+    assert lm.output.weight is None
+    with pytest.raises(UsageError, match="a tied head has no matrix of its own"):
+        lm.output(torch.zeros(1, 1, 16))

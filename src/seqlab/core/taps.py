@@ -100,7 +100,8 @@ def taps(model: nn.Module, *patterns: str, on_path: bool = False) -> Iterator[Se
     `on_path`: outputs are computed from the very values seen, so that ``torch.autograd.grad(loss, seen.steps(name))``
     is the total derivative, through all later steps. Recurrent layers and attention then run in plain steps, and
     outputs agree to rounding (1e-10 in float64) instead of bit for bit; what stands inside such a layer is not
-    on the path. Of two that listen so to one module, the later has the path.
+    on the path, nor is what a look without a `replay` computes beside it. Of two that listen so to one module, the
+    later has the path.
 
     torch.nn.TransformerEncoderLayer leaves its fused kernel while a hook stands in it: there, in evaluation without
     gradients, outputs agree to rounding; bit for bit after ``torch.backends.mha.set_fastpath_enabled(False)``.
@@ -135,11 +136,11 @@ class Seen(Mapping[str, Tensor]):
     def __init__(self, names: Iterable[str]) -> None:
         self.names = tuple(names)
         self._kept: dict[str, list[_Kept]] = {}
-        self._reasons: dict[str, NotHere] = {}
+        self._hidden: dict[str, NotHere] = {}  # why the last call could not be shown
 
     def __getitem__(self, name: str) -> Tensor:
         """The value in the last call; what comes in steps is put together, (B, T, H)."""
-        return self._calls(name)[-1].whole(name)
+        return self._last(name).whole(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._kept
@@ -151,12 +152,12 @@ class Seen(Mapping[str, Tensor]):
         return len(self._kept)
 
     def calls(self, name: str) -> list[Tensor]:
-        """The values of all calls, in their order: of batches, or of the tokens that a model writes."""
+        """The values of all calls that could be shown, in their order: of batches, or of the tokens a model writes."""
         return [kept.whole(name) for kept in self._calls(name)]
 
     def steps(self, name: str) -> list[Tensor]:
         """The last call's value for each time step, T tensors (B, H): what gradients are taken by, with `on_path`."""
-        last = self._calls(name)[-1]
+        last = self._last(name)
         if not last.in_steps:
             raise UsageError(f"'{name}' does not come in time steps; read seen['{name}']")
         return last.parts(name)
@@ -164,20 +165,26 @@ class Seen(Mapping[str, Tensor]):
     def clear(self) -> None:
         """Forget all values; go on listening."""
         self._kept.clear()
-        self._reasons.clear()
+        self._hidden.clear()
 
     def _keep(self, name: str, value: Value) -> None:
+        self._hidden.pop(name, None)
         if isinstance(value, NotHere):
-            self._reasons[name] = value
+            self._hidden[name] = value
         else:
             self._kept.setdefault(name, []).append(_Kept(value))
+
+    def _last(self, name: str) -> _Kept:
+        if name in self._hidden:
+            raise NotSeenError(f"'{name}' has not been seen in the last call: {self._hidden[name]}")
+        return self._calls(name)[-1]
 
     def _calls(self, name: str) -> list[_Kept]:
         if name in self._kept:
             return self._kept[name]
         if name not in self.names:
             raise NotSeenError(f"nobody listened to '{name}'{_hint(name, self.names)}")
-        reason = self._reasons.get(name, "no forward pass has reached it yet")
+        reason = self._hidden.get(name, "no forward pass has reached it yet")
         raise NotSeenError(f"'{name}' has not been seen: {reason}")
 
 
@@ -236,8 +243,7 @@ class _Ear:
             else:
                 instead, values = self.replay(module, call, self.own_names)
         for full, own in self.wanted.items():
-            if own in values:
-                self.seen._keep(full, values[own])
+            self.seen._keep(full, values.get(own, NotHere("its look gave no such value")))
         return instead
 
     def __reduce__(self) -> tuple[Any, ...]:

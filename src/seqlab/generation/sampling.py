@@ -42,13 +42,10 @@ class Choice:
         token from the same u, but takes one row at a time, logarithms and checks included.
         """
         if self.temperature == 0:
+            _refuse_nan(logits.amax(-1))
             return _numbers(logits.argmax(-1))
         p = self.probabilities(logits)
-        if any(map(math.isnan, p[:, 0].tolist())):  # one that is not finite makes its whole row so
-            raise NotFiniteError(
-                "the model's logits are not finite, so no token can be drawn: its weights are damaged or its "
-                "training diverged"
-            )
+        _refuse_nan(p[:, 0])  # one that is not finite makes its whole row so
         u = torch.empty_like(p)
         for row, generator in zip(u, generators, strict=True):
             row.uniform_(generator=generator)
@@ -73,6 +70,14 @@ class Choice:
             ranked = ranked / _mass(ranked)
             ranked = ranked.masked_fill(ranked.cumsum(-1) - ranked >= self.top_p, 0)
         return torch.zeros_like(p).scatter(-1, order, ranked / _mass(ranked))
+
+
+def _refuse_nan(of_each_row: Tensor) -> None:
+    if any(map(math.isnan, of_each_row.tolist())):
+        raise NotFiniteError(
+            "the model's logits are not finite, so no token can be drawn: its weights are damaged or its training "
+            "diverged"
+        )
 
 
 def _mass(ranked: Tensor) -> Tensor:
@@ -137,6 +142,7 @@ def generate_each(
     """Yield (number of the prompt, id) as they come, without the end id, after which a sequence costs nothing more."""
     if len(prompts) != len(generators):
         raise UsageError(f"there are {len(prompts)} prompts, but {len(generators)} generators; each has its own")
+    check_group(GenerationSettings(tokens=tokens))
     if not all(prompts):
         raise UsageError("a prompt has no ids; it starts with the begin id")
     rows = [Row(number, list(prompt)) for number, prompt in enumerate(prompts)]

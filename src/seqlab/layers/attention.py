@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError
 from seqlab.layers.attention_checks import (
+    Matrix,
     check_choices,
     check_inputs,
     check_keys,
+    check_matrices,
     check_rotary,
     check_sizes,
     check_state,
@@ -32,7 +34,6 @@ from seqlab.ops import linear_attention as linear
 from seqlab.ops.masks import banded_causal_mask, check_lengths, length_mask
 
 FEATURES_PER_WIDTH = 4
-Matrix = tuple[Tensor, Tensor | None]  # W (rows, D) and b (rows,)
 
 
 @dataclass(frozen=True)
@@ -285,12 +286,15 @@ class MultiHeadAttention(nn.Module):
         Their rows say how wide a head is and how many heads keys and values have. Where only some have a bias, the
         others have zeros.
         """
-        weight, head_width = q[0], len(q[0]) // n_heads
-        sizes: Any = dict(head_width=head_width, n_kv_heads=len(k[0]) // max(head_width, 1))
+        weight, head_width = q[0], len(q[0]) // max(n_heads, 1)
+        check_matrices(q, k, v, out, n_heads)
+        sizes: Any = dict(head_width=head_width, n_kv_heads=len(k[0]) // head_width)
         bias = any(b is not None for _, b in (q, k, v))
         with torch.random.fork_rng(devices=[]):  # the first weights are thrown away
             layer = cls(weight.shape[1], n_heads, bias=bias, bias_out=out[1] is not None, **sizes, **options)
         layer.to(weight)
+        if layer.kind == "random_features":
+            layer.redraw()
         with torch.no_grad():
             for mine, given in zip(
                 (*layer.matrices(), (layer.project_out.weight, layer.project_out.bias)), (q, k, v, out), strict=True

@@ -10,10 +10,14 @@ from seqlab.core.sizes import check_heads
 from seqlab.layers.attention_state import AttentionState, FeatureCache, KeyValueCache
 from seqlab.layers.positions import RotaryPosition
 
+Matrix = tuple[Tensor, Tensor | None]  # W (rows, D) and b (rows,)
+
 
 def check_sizes(d_model: int, n_heads: int, n_kv_heads: int | None, head_width: int | None) -> None:
     """What the layer is made of; heads with a width of their own need not divide the model's."""
-    check_heads(d_model if head_width is None else n_heads * max(head_width, 0), n_heads, n_kv_heads)
+    if head_width is not None and head_width < 1:
+        raise UsageError(f"head_width {head_width} is too small; the least is 1")
+    check_heads(d_model if head_width is None else n_heads * head_width, n_heads, n_kv_heads)
 
 
 def check_choices(kind: str, dropout: float, features: int | None, window: int | None) -> None:
@@ -32,10 +36,25 @@ def check_choices(kind: str, dropout: float, features: int | None, window: int |
 
 def check_rotary(rotary: RotaryPosition | None, head_width: int) -> None:
     if rotary is not None and rotary.head_width != head_width:
+        remedy = "choose an even width for them" if head_width % 2 else f"make them with RotaryPosition({head_width})"
         raise UsageError(
-            f"rotary positions for heads of {rotary.head_width} do not fit heads of {head_width}; "
-            f"make them with RotaryPosition({head_width})"
+            f"rotary positions for heads of {rotary.head_width} do not fit heads of {head_width}; {remedy}"
         )
+
+
+def check_matrices(q: Matrix, k: Matrix, v: Matrix, out: Matrix, n_heads: int) -> None:
+    """Separate matrices that make one layer: q of n_heads heads, k and v of as many heads as each other."""
+    rows, width = q[0].shape
+    if n_heads < 1 or rows % n_heads:
+        raise UsageError(f"queries of {rows} rows cannot be cut into {n_heads} heads of one size")
+    head_width, shared = rows // n_heads, len(k[0])
+    if shared % head_width or not shared:
+        raise UsageError(f"keys of {shared} rows are no heads of {head_width} rows, as the queries have them")
+    wanted = {"q": (rows, width), "k": (shared, width), "v": (shared, width), "out": (width, rows)}
+    for (name, shape), (weight, bias) in zip(wanted.items(), (q, k, v, out), strict=True):
+        if weight.shape != shape or (bias is not None and bias.shape != shape[:1]):
+            found = tuple(weight.shape), None if bias is None else tuple(bias.shape)
+            raise UsageError(f"{name} has W and b of shapes {found}; beside the others: {shape}, {shape[:1]}")
 
 
 def check_inputs(width: int, query: Tensor, key: Tensor | None, value: Tensor | None) -> None:

@@ -92,7 +92,8 @@ def extended(
     """The cache with the new keys at its end, of which the mask (B, S) says which are real; `following` comes next."""
     if k is None or v is None:
         assert past is not None
-        return past
+        stranger = torch.is_grad_enabled() and past.keys.is_inference()  # autograd may not keep such a tensor
+        return replace(past, keys=past.keys.clone(), values=past.values.clone()) if stranger else past
     if past is None:
         return KeyValueCache(k, v, following, mask)
     mask = _joint_mask(past, k, mask)

@@ -52,6 +52,8 @@ class Block(nn.Module):
         if cross is not None:
             self.cross = cross
             self.norm_cross = build_norm(norm, width, eps=eps, bias=norm_bias)
+        if mlp is not None and mlp[0].in_features != width:
+            raise UsageError(f"a feed-forward network of width {mlp[0].in_features} does not fit a block of {width}")
         self.mlp = FeedForward(width, expansion * width) if mlp is None else mlp
         self.norm_mlp = build_norm(norm, width, eps=eps, bias=norm_bias)
         self.dropout = nn.Dropout(dropout)

@@ -63,22 +63,24 @@ class OutputHead(nn.Linear):
     """logits = W y + b.    (B, T, D) -> (B, T, V)
 
     Tied, it has no W of its own: the first V rows of the embedding's table serve, and `forward` is given the
-    embedding. `start` draws W and lets go of it where it is tied.
+    embedding.
     """
 
     def __init__(self, width: int, vocab_size: int, *, bias: bool = True, tied: bool = False) -> None:
         super().__init__(width, vocab_size, bias=bias)
         self.tied = tied
+        if tied:
+            self.register_parameter("weight", None)
 
     def start(self, std: float) -> None:
-        nn.init.normal_(self.weight, std=std)
+        """Draws W, tied or not, so that whatever is drawn next is the same."""
+        nn.init.normal_(torch.empty(self.out_features, self.in_features) if self.tied else self.weight, std=std)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
-        if self.tied:
-            self.register_parameter("weight", None)
 
     def forward(self, input: Tensor, embedding: TokenEmbedding | None = None) -> Tensor:
         if not self.tied:
             return F.linear(input, self.weight, self.bias)
-        assert embedding is not None, "a tied head reads the embedding's table"
+        if embedding is None:
+            raise UsageError("a tied head has no matrix of its own: give it the embedding too, head(y, embedding)")
         return F.linear(input, embedding.weight[: self.out_features], self.bias)

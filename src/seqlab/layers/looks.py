@@ -52,9 +52,14 @@ def _output(_module: nn.Module, call: Call, _wanted: Wanted) -> Values:
     return {"output": call.output}
 
 
-def _block(_block: nn.Module, call: Call, _wanted: Wanted) -> Values:
+def _block(block: Any, call: Call, _wanted: Wanted) -> Values:
     hidden = call.output[0] if isinstance(call.output, tuple) else call.output
-    return {"stream": next(iter(call.arguments.values())), "hidden": hidden}
+    return {"stream": block.opened(call.arguments["x"], call.arguments["lengths"]), "hidden": hidden}
+
+
+def _block_again(block: Any, call: Call, wanted: Wanted) -> tuple[Any, Values]:
+    """On the path stands what the block was given, padding and all."""
+    return call.output, {**_block(block, call, wanted), "stream": call.arguments["x"]}
 
 
 def _pooling(pooling: AttentionPooling, call: Call, _wanted: Wanted) -> Values:
@@ -64,16 +69,29 @@ def _pooling(pooling: AttentionPooling, call: Call, _wanted: Wanted) -> Values:
     return {"weights": pooling.weights(y.masked_fill(~real[..., None], 0.0), real)}
 
 
+def _pooling_again(pooling: AttentionPooling, call: Call, wanted: Wanted) -> tuple[Any, Values]:
+    y, lengths = call.arguments["y"], call.arguments["lengths"]
+    seen: Any = _pooling(pooling, call, wanted)
+    if lengths is not None:
+        y = y.masked_fill(~length_mask(lengths, y.shape[1])[..., None], 0.0)
+    return torch.einsum("bt,btd->bd", seen["weights"], y), seen
+
+
 def _bigram(model: Any, call: Call, _wanted: Wanted) -> Values:
     """σ(x W₁ + b₁) (B, T, H)"""
     return {"hidden": torch.sigmoid(model.hidden(model.embedding(call.arguments["ids"])))}
 
 
+def _bigram_again(model: Any, call: Call, wanted: Wanted) -> tuple[Any, Values]:
+    seen = _bigram(model, call, wanted)
+    return (model.output(seen["hidden"]), None), seen
+
+
 INPUT = Look(("input",), _input)
 OUTPUT = Look(("output",), _output)
-BLOCK = Look(("stream", "hidden"), _block)
-POOLING = Look(("weights",), _pooling)
-BIGRAM = Look(("hidden",), _bigram)
+BLOCK = Look(("stream", "hidden"), _block, replay=_block_again)
+POOLING = Look(("weights",), _pooling, replay=_pooling_again)
+BIGRAM = Look(("hidden",), _bigram, replay=_bigram_again)
 
 
 # --------------------------------------------------------------------------- recurrent layers

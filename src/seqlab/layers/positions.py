@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError, nearest
+from seqlab.core.sizes import check_sinusoidal
 from seqlab.core.traits import LookUpTable
 
 BASE = 10000.0
@@ -42,8 +43,7 @@ class SinusoidalPosition(nn.Module):
 
     def __init__(self, width: int, *, layout: str = "interleaved", base: float = BASE) -> None:
         super().__init__()
-        if width % 2:
-            raise UsageError(f"sinusoidal positions need an even width, not {width}; choose {width + 1}")
+        check_sinusoidal(width)
         if layout not in LAYOUTS:
             raise UsageError(f"layout '{layout}' is not known{nearest(layout, LAYOUTS)}")
         self.width, self.layout, self.base = width, layout, base
@@ -91,9 +91,10 @@ class RotaryPosition(nn.Module):
         super().__init__()
         turned = head_width if turned is None else turned
         if turned % 2 or not 0 < turned <= head_width:
+            good = min(turned, head_width) // 2 * 2
+            remedy = f"choose {good}" if good > 0 else "choose heads of 2 numbers or more"
             raise UsageError(
-                f"rotary positions turn pairs and need an even width per head, not {turned} of {head_width}; "
-                f"choose {turned - 1 if 1 < turned <= head_width else 2}"
+                f"rotary positions turn pairs and need an even width per head, not {turned} of {head_width}; {remedy}"
             )
         if pairing not in PAIRINGS:
             raise UsageError(f"pairing '{pairing}' is not known{nearest(pairing, PAIRINGS)}")
@@ -102,6 +103,8 @@ class RotaryPosition(nn.Module):
     def forward(self, u: Tensor, start: int | Tensor = 0) -> Tensor:
         """u (…, B, N, T, d) -> the same, turned."""
         check_width(u, self.head_width)
+        if isinstance(start, Tensor) and u.ndim < 4:
+            raise UsageError(f"u has shape {tuple(u.shape)}, but a start for each sequence needs (B, heads, T, d)")
         if self.turned < self.head_width:
             return torch.cat([self._turn(u[..., : self.turned], start), u[..., self.turned :]], -1)
         return self._turn(u, start)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.registry import POSITIONS
-from seqlab.core.sizes import check_heads
+from seqlab.core.sizes import check_heads, check_sinusoidal
 from seqlab.core.state import State
 from seqlab.core.traits import Traits
 from seqlab.layers import (
@@ -58,8 +58,10 @@ class TransformerLM(nn.Module):
         self.vocab_size, self.context = vocab_size, context
         # Attention is cut into windows of `context`; with learned positions everything ends there.
         self.traits = Traits(window=context, max_positions=context if positions == "learned" else None)
+        if positions == "sinusoidal":
+            check_sinusoidal(width, heads)
         added = _added_position(positions, width, context, sinusoidal or {})
-        turned = _rotary(width, heads, style.head_width, rotary or {}) if positions == "rotary" else None
+        turned = _rotary(width, heads, style, rotary or {}) if positions == "rotary" else None
         self.embedding = TokenEmbedding(vocab_size + 1, width, scale=embedding_scale, position=added, dropout=dropout)
         window = context if attention == "softmax" else None
         self.blocks = nn.ModuleList(
@@ -117,7 +119,7 @@ def _added_position(
     return LearnedPosition(context, width) if kind == "learned" else None
 
 
-def _rotary(width: int, heads: int, head_width: int | None, options: dict[str, Any]) -> RotaryPosition:
-    if head_width is None:
-        check_heads(width, heads, in_pairs="turned" not in options)
-    return RotaryPosition(head_width or width // heads, **options)
+def _rotary(width: int, heads: int, style: BlockStyle, options: dict[str, Any]) -> RotaryPosition:
+    if style.head_width is None:
+        check_heads(width, heads, style.kv_heads, in_pairs="turned" not in options)
+    return RotaryPosition(style.head_width or width // heads, **options)

@@ -220,7 +220,8 @@ class _LSTM(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         H, w_hh_t = h0.shape[1], w_hh.t()
         packing = _Packing(x, alive)
-        gates = torch.addmm(bias, packing.pack(x), w_ih.t())
+        packed = packing.pack(x)
+        gates = torch.addmm(bias, packed, w_ih.t(), out=x.new_empty(len(packed), 4 * H))
         y, cells, squashed = (x.new_empty(len(gates), H) for _ in range(3))
         h, c = h0, c0
         for a, *out in zip(*(packing.steps(tensor) for tensor in (gates, y, cells, squashed)), strict=True):

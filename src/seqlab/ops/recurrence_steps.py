@@ -70,7 +70,7 @@ def gru(
         c_r, c_z, a_h = F.linear(h, w_hh, b_hh).chunk(3, -1)
         r, z = mask(torch.sigmoid(a_r + c_r)), mask(torch.sigmoid(a_z + c_z))
         candidate = mask(torch.tanh(a_x + r * a_h))
-        return mask(torch.lerp(h, candidate, z)), r, z, candidate
+        return mask(h + z * (candidate - h)), r, z, candidate
 
     return _looped(GRU, step, F.linear(x, w_ih, b_ih), (h0,), ended, back)
 

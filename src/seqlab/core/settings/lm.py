@@ -38,7 +38,7 @@ from seqlab.core.settings.fields import (
     value_of,
 )
 from seqlab.core.settings.training import SIZES, TrainingSettings, size_for_budget
-from seqlab.core.sizes import check_heads
+from seqlab.core.sizes import check_heads, check_sinusoidal
 from seqlab.core.units import parse_split
 
 RECURRENT = ("rnn", "gru", "lstm")
@@ -215,6 +215,8 @@ def fill_lm(settings: LMSettings) -> LMSettings:
 def _check_sizes(model: ModelSettings) -> None:
     """Refuse sizes that do not fit each other, as far as the model comes with seqlab."""
     if model.kind == "transformer":
+        if model.positions == "sinusoidal":
+            check_sinusoidal(filled(model.width), filled(model.heads))
         in_pairs = model.positions == "rotary"
         check_heads(filled(model.width), filled(model.heads), model.kv_heads, in_pairs=in_pairs)
 
