@@ -12,6 +12,7 @@ from seqlab.core.files import sha256_of
 from seqlab.core.registry import MODELS
 from seqlab.core.settings.fields import dashed, flags_of
 from seqlab.core.settings.lm import LMSettings
+from seqlab.data.corpora import CORPORA
 from seqlab.data.vector_sets import VECTORS
 
 COMMANDS = ["", "demo", "data", "data list", "data get", "data show", "lm", "lm train", "lm generate", "lm perplexity"]
@@ -58,13 +59,18 @@ def test_data_list_shows_licences(seqlab_command: Command) -> None:
         "britannica",
         "wikipedia-sample",
         "brown",
+        "imdb",
+        "rotten-tomatoes",
         "glove-6b-50d",
     ):
         assert name in answer.out
     assert "public domain" in answer.out
     assert "CC BY-SA" in answer.out
     corpora = seqlab_command("data", "list", "--json").json["corpora"]
-    assert all(corpus["licence"] and corpus["kind"] == "text" for corpus in corpora)
+    assert all(corpus["licence"] for corpus in corpora)
+    labelled = {corpus["name"] for corpus in corpora if corpus["kind"] == "labelled"}
+    assert labelled == {"imdb", "rotten-tomatoes"}
+    assert {corpus["kind"] for corpus in corpora} == {"text", "labelled"}
     (glove,) = seqlab_command("data", "list", "--json").json["vectors"]
     assert (glove["name"], glove["kind"], glove["licence"]) == ("glove-6b-50d", "vectors", "PDDL-1.0")
 
@@ -81,7 +87,8 @@ def test_data_get_and_show_of_word_vectors(seqlab_command: Command, monkeypatch:
     facts |= {"bytes": len(content), "sha256": sha256_of(content)}
     entry.path.with_suffix(".json").write_text(json.dumps(facts))
     got = seqlab_command("data", "get", "tiny", "--json").json
-    assert got == {"comes with" if k == "package" else k: v for k, v in facts.items()} | {"path": str(entry.path)}
+    renamed = {"comes with" if k == "package" else k: v for k, v in facts.items()}
+    assert got == renamed | {"path": str(entry.path), "kind": "vectors"}
     shown = seqlab_command("data", "show", "tiny").out.splitlines()
     assert [line.split() for line in shown[-2:]] == [
         ["the", "0", "0.125", "0.25", "0.375", "0.5", "0.625", "…"],
@@ -105,6 +112,50 @@ def test_data_get_and_show(seqlab_command: Command) -> None:
     shown = seqlab_command("data", "show", "pydoc", "--characters", 80)
     assert Path(facts["path"]).read_text()[:80] in shown.out
     assert facts["sha256"] in shown.out
+
+
+def test_data_get_and_show_of_labelled_text(seqlab_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = "text,label\nthe first review,b\nthe second,a\nthe third,b\n"
+    rows = {"stored": content.encode()}
+    entry = dataclasses.replace(CORPORA["imdb"], name="tiny-reviews", clean=lambda member: member.decode())
+    monkeypatch.setitem(CORPORA, "tiny-reviews", entry)
+    monkeypatch.setattr("seqlab.data.corpora._members_of", lambda corpus, progress: list(rows.items()))
+    facts = seqlab_command("data", "get", "tiny-reviews", "--json").json
+    assert (facts["kind"], facts["rows"], facts["classes"]) == ("labelled", 3, {"a": 1, "b": 2})
+    assert Path(facts["path"]).read_text() == content
+    assert facts["bytes"] == len(content)
+    shown = seqlab_command("data", "show", "tiny-reviews", "--characters", 20)
+    assert "classes     a 1, b 2\n" in shown.out
+    assert shown.out.endswith("\n\na: the sec\n\nb: the fir\n")
+    assert seqlab_command("data", "show", "tiny-reviews", "--characters", 1, "--json").json["beginning"] == ""
+
+
+def test_data_get_of_several(seqlab_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CORPORA, "help", dataclasses.replace(CORPORA["pydoc"], name="help"))
+    both = seqlab_command("data", "get", "pydoc", "help", "pydoc", "--json").json
+    assert [facts["name"] for facts in both["data"]] == ["pydoc", "help"]
+    assert list(both) == ["data"]
+    assert seqlab_command("data", "get", "pydoc", "--json").json == both["data"][0]
+    blocks = seqlab_command("data", "get", "pydoc", "help").out.split("\n\n")
+    assert [block.split()[1] for block in blocks] == ["pydoc", "help"]
+
+
+def test_data_get_refuses_an_unknown_name_before_anything_is_fetched(
+    seqlab_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[str] = []
+    monkeypatch.setattr("seqlab.workflows.library.load_corpus", lambda name, progress: fetched.append(name))
+    answer = seqlab_command("data", "get", "pydoc", "shakspere")
+    assert (answer.code, fetched) == (2, [])
+    assert "did you mean 'shakespeare'" in answer.err
+
+
+@pytest.mark.parametrize("command", ["lm train imdb", "lm compare imdb --models lstm,gru"])
+def test_labelled_text_is_no_running_text(seqlab_command: Command, command: str) -> None:
+    answer = seqlab_command(*command.split())
+    assert answer.code == 2
+    assert "the corpus 'imdb' is a table of labelled texts, no running text" in answer.err
+    assert answer.err.count("\n") == 1
 
 
 def test_a_corpus_name_can_be_trained_on(seqlab_command: Command) -> None:

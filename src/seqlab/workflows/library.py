@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.reporting import Reporter
 from seqlab.data.corpora import CORPORA, load_corpus
+from seqlab.data.labelled import Labelled, read_labelled
 from seqlab.data.vector_sets import VECTORS, VectorFile, load_vector_set
 
 SHOWN_VALUES = 6
@@ -19,10 +20,13 @@ def described_data() -> dict[str, list[dict[str, Any]]]:
     """What there is by name: the texts under `corpora`, the word vectors under `vectors`."""
     keys = ("name", "summary", "licence", "package", "megabytes")
 
-    def described(entries: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
-        return [{"kind": kind} | {key: getattr(entry, key) for key in keys} for entry in entries.values()]
+    def described(entry: Any, kind: str) -> dict[str, Any]:
+        return {"kind": kind} | {key: getattr(entry, key) for key in keys}
 
-    return {"corpora": described(CORPORA, "text"), "vectors": described(VECTORS, "vectors")}
+    return {
+        "corpora": [described(corpus, corpus.kind) for corpus in CORPORA.values()],
+        "vectors": [described(vectors, "vectors") for vectors in VECTORS.values()],
+    }
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,20 @@ class CorpusFacts:
     def beginning(self, characters: int) -> str:
         with self.path.open(encoding="utf-8", newline="") as file:
             return file.read(max(0, characters))
+
+
+@dataclass(frozen=True)
+class LabelledFacts:
+    labelled: Labelled
+    facts: dict[str, Any]
+
+    def beginning(self, characters: int) -> str:
+        """The first text of each class after its label, with an equal share of the characters each."""
+        classes = sorted(set(self.labelled.labels))
+        share = max(0, characters) // len(classes)
+        first = (self.labelled.texts[self.labelled.labels.index(name)] for name in classes)
+        shown = (f"{name}: {text}"[:share] for name, text in zip(classes, first, strict=True))
+        return "\n\n".join(shown) if share else ""
 
 
 @dataclass(frozen=True)
@@ -53,13 +71,20 @@ class VectorFacts:
         return "\n".join(lines)
 
 
-def fetch_data(name: str, reporter: Reporter) -> CorpusFacts | VectorFacts:
+def check_names(names: list[str]) -> list[str]:
+    """Each name once, all of them known: a slip in the last one is told before the first is fetched."""
+    for name in names:
+        if name not in CORPORA and name not in VECTORS:
+            raise UsageError(f"unknown corpus '{name}'{nearest(name, [*CORPORA, *VECTORS])}")
+    return list(dict.fromkeys(names))
+
+
+def fetch_data(name: str, reporter: Reporter) -> CorpusFacts | LabelledFacts | VectorFacts:
     """Fetch, check and cache a corpus or a set of word vectors; what was read and what is handed on."""
+    check_names([name])
     if name in VECTORS:
         return _fetch_vectors(name, reporter)
-    if name in CORPORA:
-        return _fetch_corpus(name, reporter)
-    raise UsageError(f"unknown corpus '{name}'{nearest(name, [*CORPORA, *VECTORS])}")
+    return _fetch_corpus(name, reporter)
 
 
 def _fetch_vectors(name: str, reporter: Reporter) -> VectorFacts:
@@ -67,6 +92,7 @@ def _fetch_vectors(name: str, reporter: Reporter) -> VectorFacts:
         vectors = load_vector_set(name, progress=progress)
     facts = {
         "name": vectors.name,
+        "kind": "vectors",
         "licence": vectors.licence,
         "comes with": vectors.package,
         "words": vectors.words,
@@ -78,16 +104,19 @@ def _fetch_vectors(name: str, reporter: Reporter) -> VectorFacts:
     return VectorFacts(vectors, facts)
 
 
-def _fetch_corpus(name: str, reporter: Reporter) -> CorpusFacts:
+def _fetch_corpus(name: str, reporter: Reporter) -> CorpusFacts | LabelledFacts:
     with reporter.downloading() as progress:
         text = load_corpus(name, progress=progress)
-    facts = {
+    labelled = read_labelled(name) if CORPORA[name].kind == "labelled" else None
+    made = "joined by newlines and cleaned" if labelled is None else "of which these rows were taken and cleaned"
+    facts: dict[str, Any] = {
         "name": text.name,
+        "kind": CORPORA[name].kind,
         "licence": text.licence,
         "comes with": text.package,
-        "read": f"{text.bytes_read:,} bytes in {text.members} members, joined by newlines and cleaned",
-        "bytes": text.bytes,
-        "sha256": text.sha256,
-        "path": str(text.path),
+        "read": f"{text.bytes_read:,} bytes in {text.members} {'member' if text.members == 1 else 'members'}, {made}",
     }
-    return CorpusFacts(text.path, facts)
+    if labelled is not None:
+        facts |= {"rows": len(labelled.texts), "classes": dict(sorted(Counter(labelled.labels).items()))}
+    facts |= {"bytes": text.bytes, "sha256": text.sha256, "path": str(text.path)}
+    return CorpusFacts(text.path, facts) if labelled is None else LabelledFacts(labelled, facts)

@@ -130,12 +130,6 @@ def _open(settings: DataSettings, reporter: Reporter, kept: Kept | None) -> Text
     return text
 
 
-def full_place(source: str) -> str:
-    """Files are named by their full path, so that a run can be resumed from anywhere."""
-    named = Path(source)
-    return str(named.resolve()) if named.is_file() or named.is_dir() else source
-
-
 def _normalised(
     text: Text, bounds: Bounds, steps: tuple[str, ...], reporter: Reporter
 ) -> tuple[Text, Bounds, dict[str, Undoing]]:

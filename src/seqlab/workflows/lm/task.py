@@ -26,6 +26,7 @@ from seqlab.core.settings.lm import (
 from seqlab.core.traits import traits_of
 from seqlab.core.units import human_count
 from seqlab.data.batching import PairBatches, StreamBatches, WindowBatches
+from seqlab.data.sources import full_place, stem_of
 from seqlab.data.tokenizers import read_tokenizer
 from seqlab.models.build import MODEL_SIZES, build_lm_from_settings, known_sizes, refuse_unknown_sizes
 from seqlab.runs.run import Run
@@ -33,7 +34,7 @@ from seqlab.runs.session import Session
 from seqlab.runs.task import Kept, Task
 from seqlab.training.objectives import NextToken, Score, counted_pairs
 from seqlab.training.plan import Learning
-from seqlab.workflows.lm.data import TOKENIZER, Prepared, full_place, prepare_text
+from seqlab.workflows.lm.data import TOKENIZER, Prepared, prepare_text
 from seqlab.workflows.lm.measure import measure_run, quick_validation
 from seqlab.workflows.lm.report import write_report
 from seqlab.workflows.lm.vectors import start_from_vectors
@@ -203,9 +204,3 @@ def _is_counted(model: Any) -> bool:
 
 def _tokenizer(files: Mapping[str, bytes]) -> Any:
     return read_tokenizer(files[TOKENIZER], TOKENIZER)
-
-
-def stem_of(source: str) -> str:
-    """What folders that belong to a text are called by."""
-    stem = Path(source).name.split(".")[0] or "text"
-    return "stdin" if source == "-" else stem[:60]
