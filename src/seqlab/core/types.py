@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -84,6 +87,76 @@ class PairCounts:
     def cut(self, pieces: int) -> Sequence[PairCounts]:
         """It stays whole: its gradient is formed block by block, so that nothing would be saved."""
         return [self]
+
+
+# --------------------------------------------------------------------------- labelled texts
+
+PADDING, UNKNOWN, BEGIN, RESERVED = 0, 1, 2, 3  # ids of padding, unknown words and the beginning; words come after
+
+
+@dataclass(frozen=True)
+class BagBatch:
+    """Texts as bags: the features of text b are `features[offsets[b]:offsets[b + 1]]`, each once."""
+
+    features: Tensor  # (P,)
+    offsets: Tensor  # (B + 1,)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """The text that each feature belongs to.    (P,)"""
+        return torch.repeat_interleave(torch.arange(len(self)), self.offsets.diff())
+
+    def part(self, start: int, end: int) -> BagBatch:
+        first, last = int(self.offsets[start]), int(self.offsets[end])
+        return BagBatch(self.features[first:last], self.offsets[start : end + 1] - first)
+
+
+@dataclass(frozen=True)
+class PaddedBatch:
+    """Texts as rows of ids, padded on the right."""
+
+    ids: Tensor  # (B, T)
+    lengths: Tensor  # (B,)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def part(self, start: int, end: int) -> PaddedBatch:
+        return PaddedBatch(self.ids[start:end], self.lengths[start:end])
+
+
+class Classifier(Protocol):
+    """Every text classifier: ``logits = model(inputs, own)``, texts -> (B, K).
+
+    In training `own` (B,) are the texts' own classes: a model that has counted them leaves them out again. Neither
+    padding nor the other texts of a batch change what comes out.
+    """
+
+    classes: int
+
+    def __call__(self, inputs: Any, own: Tensor | None = None) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class LabelBatch:
+    """Texts with their classes."""
+
+    inputs: BagBatch | PaddedBatch
+    labels: Tensor  # (B,)
+
+    fresh = True
+
+    @property
+    def count(self) -> int:
+        return len(self.labels)
+
+    def cut(self, pieces: int) -> Sequence[LabelBatch]:
+        pieces = min(pieces, self.count)
+        edges = [k * self.count // pieces for k in range(pieces + 1)]
+        return [LabelBatch(self.inputs.part(a, b), self.labels[a:b]) for a, b in pairwise(edges)]
 
 
 class Scorer(Protocol):

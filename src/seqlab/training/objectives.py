@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqlab.core.state import State
-from seqlab.core.types import PairCounts, TokenBatch
+from seqlab.core.types import LabelBatch, PairCounts, TokenBatch
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,17 @@ class NextToken:
 def counted_pairs(model: Any, batch: PairCounts, state: State) -> Loss:
     """Σ −ln p(second | first) over counted pairs, differentiated by hand (`ops.pairs`)."""
     return Loss(model.nats_of_pairs(batch), batch.count)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Σ −ln p(class of the text); with weights, each class counts as much as they say."""
+
+    weights: Tensor | None = None  # (K,), of mean 1 over the texts
+
+    def __call__(self, model: nn.Module, batch: LabelBatch, state: State) -> Loss:
+        logits = model(batch.inputs, batch.labels)
+        return Loss(F.cross_entropy(logits, batch.labels, self.weights, reduction="sum"), batch.count)
 
 
 def sum_of_nats(logits: Tensor, targets: Tensor) -> Tensor:
