@@ -34,6 +34,14 @@ def short_samples() -> None:
     report.SAMPLE_TOKENS = 24
 
 
+@pytest.fixture(scope="session", autouse=True)
+def coarse_pictures() -> None:
+    """Every training draws some: fewer pixels are drawn sooner."""
+    from seqlab.pages import canvas
+
+    canvas.DPI = 40
+
+
 LEXICON = "the of and to in that it is was he for on are with as his they at be this from café naïve"
 
 

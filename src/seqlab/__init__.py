@@ -5,6 +5,8 @@ run = seqlab.load("runs/mine")
 run.generate("To be", tokens=200)
 run.score("any text").nats
 duel = seqlab.compare_lms("my.txt", models="lstm,transformer", match="parameters", seeds=3)
+run = seqlab.train_classifier("reviews.csv", text="review", label="stars", out="runs/reviews")
+run.predict(["not half bad"])
 sheet = seqlab.perplexity_sheet(["runs/mine", "runs/other"], ["new.txt"])
 matrix = seqlab.domain_matrix(["novels.txt", "letters.txt"], budget="60s")
 
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
     from seqlab.evaluation.outsiders import ModuleScorer
     from seqlab.evaluation.perplexity import figures_of
     from seqlab.runs.run import load as load
-    from seqlab.workflows.duel.duel import compare_lms as compare_lms
+    from seqlab.workflows.classify.train import train_classifier as train_classifier
+    from seqlab.workflows.duel.classify import compare_classifiers as compare_classifiers
+    from seqlab.workflows.duel.lm import compare_lms as compare_lms
     from seqlab.workflows.lm.train import train_lm as train_lm
     from seqlab.workflows.sheet.matrix import domain_matrix as domain_matrix
     from seqlab.workflows.sheet.sheet import perplexity_sheet as perplexity_sheet
@@ -46,7 +50,9 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 _PUBLIC = {
     "train_lm": "seqlab.workflows.lm.train:train_lm",
-    "compare_lms": "seqlab.workflows.duel.duel:compare_lms",
+    "train_classifier": "seqlab.workflows.classify.train:train_classifier",
+    "compare_classifiers": "seqlab.workflows.duel.classify:compare_classifiers",
+    "compare_lms": "seqlab.workflows.duel.lm:compare_lms",
     "perplexity_sheet": "seqlab.workflows.sheet.sheet:perplexity_sheet",
     "domain_matrix": "seqlab.workflows.sheet.matrix:domain_matrix",
     "load": "seqlab.runs.run:load",

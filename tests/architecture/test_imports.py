@@ -32,7 +32,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 SUB_ROOMS: dict[str, set[str]] = {
     "workflows/lm": set(),
     "workflows/sheet": {"workflows/lm"},
-    "workflows/duel": {"workflows/lm"},
+    "workflows/classify": set(),
+    "workflows/duel": {"workflows/lm", "workflows/classify"},
     "workflows/demo": {"workflows/lm"},
     "workflows/library": set(),
     "workflows/overview": set(),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Command
 from tests.conftest import nonsense
+from tests.workflows.classify.conftest import reviews
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -22,7 +23,7 @@ def shortened(line: str) -> list[str]:
     words = shlex.split(line)[1:]
     if "--budget" in words:
         words[words.index("--budget") + 1] = BUDGET
-    elif words[:2] == ["lm", "train"] and not {"--resume", "ngram"} & set(words):
+    elif words[1:2] == ["train"] and not {"--resume", "ngram"} & set(words):
         words += ["--budget", BUDGET]
     return words
 
@@ -31,6 +32,8 @@ def shortened(line: str) -> list[str]:
 def texts(tmp_path: Path) -> None:
     for seed, name in enumerate(("my.txt", "more.txt", "other.txt")):
         (tmp_path / name).write_text(nonsense(1500, seed))
+    rows = [f'"{text}",{label}' for text, label in reviews(120)]
+    (tmp_path / "my.csv").write_text("\n".join(["review,stars", *rows]))
 
 
 @pytest.mark.usefixtures("texts")

@@ -8,11 +8,13 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.contracts import parity  # noqa: F401 (registers itself)
 
 from seqlab.core.settings.fields import declared_type, flags_of
+from seqlab.pages import canvas
 from seqlab.runs.task import find_task
 from seqlab.runs.train import train
 
 
 def main(kind: str, out: str, folder: str, *more: str) -> None:
+    canvas.DPI = 40  # fewer pixels are drawn sooner
     task = find_task(kind)
     known = flags_of(task.settings_type)
     said = task.trial(Path(folder))

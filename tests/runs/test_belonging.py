@@ -19,13 +19,12 @@ from seqlab.core.files import canonical_json, sha256_of
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import with_flags
 from seqlab.core.settings.lm import LMSettings
-from seqlab.data.sources import open_text
 from seqlab.runs import run as runs_run
 from seqlab.runs import session
 from seqlab.runs.folder import RunFolder
 from seqlab.runs.record import identity_of
 from seqlab.training.checkpoint import _digest
-from seqlab.workflows.duel.duel import _Arena
+from seqlab.workflows.duel.lm import LMContest
 from seqlab.workflows.lm import data as lm_data
 from seqlab.workflows.lm import measure
 from seqlab.workflows.lm.task import LanguageModelling
@@ -181,7 +180,7 @@ def test_a_duel_prepares_its_text_once_and_scores_the_test_text_once(
     fit, score = lm_data._learnt_tokenizer, measure._score_used
     monkeypatch.setattr(lm_data, "_learnt_tokenizer", lambda *args: (fitted.append(1), fit(*args))[1])
     monkeypatch.setattr(measure, "_score_used", lambda *args: (scored.append(args[2]), score(*args))[1])
-    monkeypatch.setattr("seqlab.workflows.duel.duel.LMRun.scorer", property(lambda _: pytest.fail("scored again")))
+    monkeypatch.setattr("seqlab.workflows.duel.lm.LMRun.scorer", property(lambda _: pytest.fail("scored again")))
     how = {k: v for k, v in tiny.items() if k != "depth"}
     duel = seqlab.compare_lms(
         small_text, models="lstm,gru,ngram", seeds=2, out=tmp_path / "duel", tokenizer="bpe", **how
@@ -199,5 +198,5 @@ def test_blocks_from_the_measurement_are_those_of_scoring_again(
     for tokenizer in ("bpe", "word"):
         flags = {"tokenizer": tokenizer, "vocab_size": 300 if tokenizer == "bpe" else 12, "normalise": normalise}
         run = seqlab.train_lm(small_text, out=tmp_path / tokenizer, **flags, **tiny)
-        arena = _Arena(open_text(str(small_text)), str(small_text), flags, 1, Reporter())
-        assert arena.score(run) == pytest.approx(arena.score(seqlab.load(tmp_path / tokenizer)), rel=1e-12)
+        contest = LMContest(str(small_text), flags, Reporter())
+        assert contest.score(run) == pytest.approx(contest.score(seqlab.load(tmp_path / tokenizer)), rel=1e-12)

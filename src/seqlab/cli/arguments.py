@@ -85,6 +85,15 @@ def given(arguments: argparse.Namespace, fields: Iterable[Field]) -> dict[str, A
     return {flag_of(f): said[flag_of(f)] for f in fields if said.get(flag_of(f)) is not None}
 
 
+def add_run_folder(parser: argparse.ArgumentParser, default: str) -> Any:
+    """Where a run goes, and how it goes on."""
+    run = parser.add_argument_group("run folder")
+    run.add_argument("--out", metavar="FOLDER", help=f"run folder (default: {default}-1, -2, …)")
+    run.add_argument("--resume", action="store_true", help="go on with the run in --out, exactly")
+    run.add_argument("--config", metavar="FILE", help="take the settings of a settings.toml")
+    return run
+
+
 def preset_table() -> str:
     """The sizes of the presets, for `--help`."""
     rows = ["sizes (--size; if you do not say: small below 100 s, medium below 5 min, large below 30 min, then huge):"]

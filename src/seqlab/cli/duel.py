@@ -47,10 +47,15 @@ def compare(arguments: argparse.Namespace) -> int:
     said = given_settings(arguments, LMSettings)
     text = said.pop("text")
     check_compare(text, asked, said, arguments.out, arguments.threads)  # wrong use is answered before torch is loaded
-    from seqlab.workflows.duel.duel import compare_lms
+    from seqlab.workflows.duel.lm import compare_lms
 
     duel = compare_lms(text, **asked, out=arguments.out, threads=arguments.threads, reporter=TerminalReporter(), **said)
-    if arguments.json:
+    return show_duel(duel, as_json=arguments.json)
+
+
+def show_duel(duel: Any, *, as_json: bool) -> int:
+    """Answer the command; an interrupted duel has said so already."""
+    if as_json:
         emit_json(duel.as_json())
     elif duel.finished:
         print(duel_text(duel))
@@ -59,9 +64,9 @@ def compare(arguments: argparse.Namespace) -> int:
 
 def duel_text(duel: Any) -> str:
     """Tables, notes and the sentence."""
-    from seqlab.workflows.duel.report import MODEL_HEADER, PAIR_HEADER, model_rows, pair_rows
+    from seqlab.workflows.duel.report import PAIR_HEADER, model_header, model_rows, pair_rows
 
-    parts = [table(MODEL_HEADER, model_rows(duel), left=2)]
+    parts = [table(model_header(duel.terms), model_rows(duel), left=2)]
     if duel.comparisons:
         *rows, verdicts = zip(*pair_rows(duel), strict=True)
         lined_up = table(PAIR_HEADER[:-1], [list(row) for row in zip(*rows, strict=True)]).splitlines()

@@ -8,7 +8,16 @@ import dataclasses
 import sys
 from typing import Any
 
-from seqlab.cli.arguments import Parser, add_common, add_fields, add_settings, given, given_settings, preset_table
+from seqlab.cli.arguments import (
+    Parser,
+    add_common,
+    add_fields,
+    add_run_folder,
+    add_settings,
+    given,
+    given_settings,
+    preset_table,
+)
 from seqlab.cli.duel import add_compare
 from seqlab.cli.sheet import add_perplexity
 from seqlab.cli.terminal import TerminalReporter, emit_json, table
@@ -58,11 +67,8 @@ def _add_train(actions: Any) -> None:
     parser.add_argument(
         "text", nargs="?", help="text file, folder, .gz/.bz2/.xz, '-' or a corpus (see 'seqlab data list')"
     )
-    run = parser.add_argument_group("run folder")
-    run.add_argument("--out", metavar="FOLDER", help="run folder (default: runs/TEXT-MODEL-1, -2, …)")
-    run.add_argument("--resume", action="store_true", help="go on with the run in --out, exactly")
+    run = add_run_folder(parser, "runs/TEXT-MODEL")
     run.add_argument("--from", dest="from_run", metavar="RUN", help="start from a run's weights and tokenizer")
-    run.add_argument("--config", metavar="FILE", help="take the settings of a settings.toml")
     add_settings(parser, LMSettings, without=("text",))
     add_common(parser)
     parser.set_defaults(run=train, parser=parser)

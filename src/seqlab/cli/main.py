@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 import seqlab
-from seqlab.cli import data, demo, lm, runs
+from seqlab.cli import classify, data, demo, lm, runs
 from seqlab.cli.arguments import Parser
 from seqlab.core.errors import SeqlabError, UsageError
 
@@ -21,6 +21,8 @@ examples:
   seqlab lm train my.txt                         a good small model with no option at all
   seqlab lm generate runs/my-lstm-1 --prompt "To be"
   seqlab lm perplexity runs/my-lstm-1 --on other.txt
+  seqlab classify train my.csv --text review --label stars
+  seqlab classify predict runs/my-average-1 "not half bad, good B-movie fun"
   seqlab runs list                               what was trained, and what it reached
   seqlab data list                               texts that come with packages
 """
@@ -30,7 +32,7 @@ def build_parser() -> Parser:
     parser = Parser(prog="seqlab", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"seqlab {seqlab.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
-    for command in (demo, data, lm, runs):
+    for command in (demo, data, lm, classify, runs):
         command.add_commands(commands)
     parser.set_defaults(run=None, parser=parser)
     return parser

@@ -25,6 +25,15 @@ MODELS: dict[str, str] = {
 FITTED_MODELS: dict[str, str] = {"ngram": "seqlab.models.ngram:NGramLM"}
 ALL_MODELS: Mapping[str, str] = ChainMap(MODELS, FITTED_MODELS)
 
+# Text classifiers: ``logits = model(inputs, own)``.
+CLASSIFIERS: dict[str, str] = {
+    "average": "seqlab.models.averaging:AveragingClassifier",
+    "rnn": "seqlab.models.encoder_classifier:RNNClassifier",
+    "gru": "seqlab.models.encoder_classifier:GRUClassifier",
+    "lstm": "seqlab.models.encoder_classifier:LSTMClassifier",
+    "transformer": "seqlab.models.encoder_classifier:TransformerClassifier",
+}
+
 # Variants that layers are made in.
 POSITIONS = ("rotary", "sinusoidal", "learned")
 ATTENTIONS = ("softmax", "separable", "random_features")
@@ -35,7 +44,10 @@ ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 POOLINGS = ("last", "mean", "max", "attention", "first")
 
 # Tasks: what is trained, saved, resumed and reported in one and the same way (`runs`).
-TASKS: dict[str, str] = {"lm": "seqlab.workflows.lm.task:LanguageModelling"}
+TASKS: dict[str, str] = {
+    "lm": "seqlab.workflows.lm.task:LanguageModelling",
+    "classify": "seqlab.workflows.classify.task:Classifying",
+}
 
 # Layers: ``y, state = layer(x, state, lengths)`` for the recurrent ones; see each one's docstring.
 LAYERS: dict[str, str] = {

@@ -6,14 +6,14 @@ in block b, bits per byte are Σ s_b / (ln 2 · Σ n_b); the bootstrap draws as 
 replacement, and takes the middle 95 % of the figure's values. Where neighbouring blocks are still correlated,
 two, four, … of them are drawn as one.
 
-A model that was trained with several seeds is judged by the mean over its runs; the bootstrap then draws seeds
-as well as blocks, and allows for how few seeds there are (`two_level`).
+What is scored need not be nats: `scale` is how much of a score makes one unit of the figure. ln 2 nats are a bit;
+errors are counted as they are, scale 1. Models that were trained with several seeds are judged in `seeds`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ MUCH_CORRELATION = 0.3  # between neighbouring blocks: from here on the sheet sa
 LEVEL = 0.95
 NORMAL = 1.96  # standard errors that a 95 % interval reaches to either side
 RESAMPLES = 9_999
+NATS_PER_BIT = math.log(2)
 GATHERED = 1 << 22  # numbers held at once
 WHITE = b" \t\n\r\x0b\x0c"
 
@@ -47,30 +48,25 @@ class Interval:
 
     @property
     def caution(self) -> str | None:
-        """Why not to trust it, if there is a reason."""
-        size = f"{BLOCK_BYTES * self.joined:,} bytes"
+        """Why not to trust it, if there is a reason; the blocks are those of a text."""
+        return self.caution_about(f"blocks of about {BLOCK_BYTES * self.joined:,} bytes")
+
+    def caution_about(self, blocks: str) -> str | None:
+        """The same, with a word for the blocks."""
         if self.blocks < FEW_BLOCKS:
-            return f"only {self.blocks} blocks of about {size}: the interval is unreliable"
+            return f"only {self.blocks} {blocks}: the interval is unreliable"
         if self.correlation > MUCH_CORRELATION:
-            return f"even blocks of about {size} are correlated ({self.correlation:.2f}): the interval is too narrow"
+            return f"even {blocks} are correlated ({self.correlation:.2f}): the interval is too narrow"
         return None
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Model a minus model b on the same blocks, in bits per byte; negative: a is better."""
+    """Model a minus model b on the same blocks, in units of the figure; negative: a is better."""
 
     value: float
     interval: Interval
     p: float
-
-
-@dataclass(frozen=True)
-class SeedDifference(Difference):
-    """The difference of two models, each the mean over its runs, and where its noise comes from."""
-
-    spreads: tuple[float, float]  # s_a, s_b: standard deviation of one run's bits per byte over the seeds
-    block_variance: float  # v: what more seeds do not reduce
 
 
 def block_edges(content: bytes, size: int = BLOCK_BYTES) -> Places:
@@ -91,6 +87,12 @@ def block_sums(surprisals: Surprisals, edges: Places) -> Numbers:
     """nats in each block; a token counts where it starts."""
     blocks = np.searchsorted(edges, surprisals.start, side="right") - 1
     return np.bincount(blocks.clip(0, len(edges) - 2), surprisals.nats, len(edges) - 1).astype(np.float64)
+
+
+def equal_rows(rows: Sequence[Hashable]) -> Places:
+    """The block that each row belongs to, (n,): equal rows form one, numbered as they first come."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(row, len(numbers)) for row in rows], np.int64)
 
 
 def resampled_ratios(above: Numbers, below: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0) -> Numbers:
@@ -123,24 +125,33 @@ def join(values: NDArray[Any], times: int) -> NDArray[Any]:
     return joined
 
 
-def interval_of(nats: Numbers, sizes: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
-    """The interval of Σ nats / (ln 2 · Σ sizes): bits per byte, if the sizes are bytes."""
-    times = blocks_to_join(nats / sizes)
-    nats, sizes = join(nats, times), join(sizes, times)
-    value, strayed = strays(nats, sizes, resamples=resamples, seed=seed)
+def interval_of(
+    scores: Numbers,
+    sizes: NDArray[Any],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    scale: float = NATS_PER_BIT,
+) -> Interval:
+    """The interval of Σ scores / (scale · Σ sizes): bits per byte, if the scores are nats and the sizes bytes."""
+    times = blocks_to_join(scores / sizes)
+    scores, sizes = join(scores, times), join(sizes, times)
+    value, strayed = strays(scores, sizes, resamples=resamples, seed=seed, scale=scale)
     low, high = np.quantile(value + strayed, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(float(low), float(high), len(nats), neighbour_correlation(nats / sizes), times)
+    return Interval(float(low), float(high), len(scores), neighbour_correlation(scores / sizes), times)
 
 
-def strays(nats: Numbers, sizes: NDArray[Any], *, resamples: int, seed: int) -> tuple[float, Numbers]:
-    """Bits per byte, and how far it strays when the n blocks are resampled.
+def strays(
+    scores: Numbers, sizes: NDArray[Any], *, resamples: int, seed: int, scale: float = NATS_PER_BIT
+) -> tuple[float, Numbers]:
+    """Σ scores / (scale · Σ sizes), and how far it strays when the n blocks are resampled.
 
     Few blocks say little about their own spread: each deviation is widened by √(n/(n−1)) and divided by
     √(χ²_{n−1}/(n−1)), which turns a normal into Student's t.
     """
-    n = len(nats)
-    value = float(nats.sum() / sizes.sum()) / math.log(2)
-    strayed = resampled_ratios(nats, sizes, resamples=resamples, seed=seed) / math.log(2) - value
+    n = len(scores)
+    value = float(scores.sum() / sizes.sum()) / scale
+    strayed = resampled_ratios(scores, sizes, resamples=resamples, seed=seed) / scale - value
     if n > 1:
         spread = np.random.default_rng([seed, n, 1]).chisquare(n - 1, resamples) / (n - 1)
         strayed *= math.sqrt(n / (n - 1)) / np.sqrt(spread)
@@ -153,7 +164,15 @@ def p_value(value: float, strayed: Numbers, blocks: int) -> float:
     return max((1 + far) / (len(strayed) + 1), 2.0 ** (1 - min(blocks, 1000)))
 
 
-def compare(a: Numbers, b: Numbers, sizes: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
+def compare(
+    a: Numbers,
+    b: Numbers,
+    sizes: NDArray[Any],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    scale: float = NATS_PER_BIT,
+) -> Difference:
     """Paired: the blocks' differences are resampled.
 
     p is the share of resamples in which the difference strays from its value by as much as that value is
@@ -161,131 +180,11 @@ def compare(a: Numbers, b: Numbers, sizes: NDArray[Any], *, resamples: int = RES
     """
     times = blocks_to_join((a - b) / sizes)
     differences, sizes = join(a - b, times), join(sizes, times)
-    value, strayed = strays(differences, sizes, resamples=resamples, seed=seed)
+    value, strayed = strays(differences, sizes, resamples=resamples, seed=seed, scale=scale)
     low, high = np.quantile(value + strayed, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     correlation = neighbour_correlation(differences / sizes)
     interval = Interval(float(low), float(high), len(differences), correlation, times)
     return Difference(value, interval, p_value(value, strayed, len(differences)))
-
-
-@dataclass(frozen=True)
-class Resampled:
-    """A figure, how it strays under the two-level bootstrap, and its two sources of noise."""
-
-    value: float
-    strayed: Numbers
-    spreads: tuple[float, ...]
-    block_variance: float
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        low, high = np.quantile(self.value + self.strayed, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        return float(low), float(high)
-
-
-def two_level(
-    groups: Sequence[tuple[float, Numbers]], sizes: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0
-) -> Resampled:
-    """Seeds and blocks drawn with replacement; the blocks are the same for every run of every group.
-
-        figure = Σ_g sign_g · mean over the runs of g of  Σ_b nats / (ln 2 · Σ_b sizes)      groups: (sign, nats (S, n))
-
-    S seeds drawn from S vary too little, by √((S−1)/S): their weights stray by √(S/(S−1)) as much. And S seeds
-    say little about their own spread, so each deviation is divided by √(χ²_ν/ν), which turns a normal into
-    Student's t, with Welch and Satterthwaite's  ν = (Σ V_g + v)² / (Σ V_g²/(S_g − 1) + v²/(n − 1)),
-    V_g = s_g²/S_g the variance of the seeds' mean, v that of the blocks. One run alone has no V: its interval
-    leaves out the luck of the seed.
-    """
-    n = len(sizes)
-    draw = np.random.default_rng([seed, n])
-    figures: list[Numbers] = []
-    blocks_alone: list[Numbers] = []
-    rows = max(1, GATHERED // n)
-    for done in range(0, resamples, rows):
-        drawn = min(rows, resamples - done)
-        picked = draw.integers(n, size=(drawn, n)) + n * np.arange(drawn)[:, None]
-        times = np.bincount(picked.ravel(), minlength=drawn * n).reshape(drawn, n).astype(np.float64)
-        below = math.log(2) * (times @ sizes)
-        figure, alone = np.zeros(drawn), np.zeros(drawn)
-        for sign, nats in groups:
-            ratios = times @ nats.T / below[:, None]  # (drawn, S)
-            figure += sign * (ratios * _seed_weights(draw, drawn, len(nats))).sum(1)
-            alone += sign * ratios.mean(1)
-        figures.append(figure)
-        blocks_alone.append(alone)
-    each = [nats.sum(1) / (math.log(2) * sizes.sum()) for _, nats in groups]
-    value = float(sum(sign * runs.mean() for (sign, _), runs in zip(groups, each, strict=True)))
-    spreads = tuple(float(runs.std(ddof=1)) if len(runs) > 1 else 0.0 for runs in each)
-    variance = float(np.concatenate(blocks_alone).var())
-    freedom = _freedom([(s * s / len(runs), len(runs)) for s, runs in zip(spreads, each, strict=True)], variance, n)
-    strayed = np.concatenate(figures) - value
-    if math.isfinite(freedom):
-        strayed /= np.sqrt(draw.chisquare(freedom, resamples) / freedom)
-    return Resampled(value, strayed, spreads, variance)
-
-
-def _seed_weights(draw: np.random.Generator, rows: int, seeds: int) -> Numbers:
-    """How much each run counts in each resample: 1/S, and the deviations from it widened by √(S/(S−1))."""
-    if seeds == 1:
-        return np.ones((rows, 1))
-    weights = draw.multinomial(seeds, np.full(seeds, 1 / seeds), size=rows) / seeds
-    widened: Numbers = 1 / seeds + (weights - 1 / seeds) * math.sqrt(seeds / (seeds - 1))
-    return widened
-
-
-def _freedom(seed_parts: Sequence[tuple[float, int]], block_variance: float, blocks: int) -> float:
-    """Welch and Satterthwaite's degrees of freedom; those of the blocks where no seed part has any variance."""
-    lucky = [(variance, seeds) for variance, seeds in seed_parts if seeds > 1 and variance > 0]
-    if blocks < 2:
-        return math.inf
-    if not lucky:
-        return blocks - 1
-    total = block_variance + sum(variance for variance, _ in lucky)
-    uncertain = sum(variance**2 / (seeds - 1) for variance, seeds in lucky) + block_variance**2 / (blocks - 1)
-    return total**2 / uncertain
-
-
-def interval_of_runs(runs: Numbers, sizes: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
-    """The interval of a model's bits per byte, the mean over its runs; runs (S, n) holds nats per block."""
-    if len(runs) == 1:
-        return interval_of(runs[0], sizes, resamples=resamples, seed=seed)
-    times = blocks_to_join(runs.mean(0) / sizes)
-    runs, sizes = join(runs, times), join(sizes, times)
-    found = two_level([(1.0, runs)], sizes, resamples=resamples, seed=seed)
-    return Interval(*found.limits, len(sizes), neighbour_correlation(runs.mean(0) / sizes), times)
-
-
-def compare_runs(
-    a: Numbers, b: Numbers, sizes: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0
-) -> SeedDifference:
-    """Paired over the blocks, independent over the seeds; a (S_a, n), b (S_b, n). p as in `compare`."""
-    plain = compare(a[0], b[0], sizes, resamples=resamples, seed=seed) if len(a) == len(b) == 1 else None
-    times = blocks_to_join((a.mean(0) - b.mean(0)) / sizes)
-    a, b, sizes = join(a, times), join(b, times), join(sizes, times)
-    found = two_level([(1.0, a), (-1.0, b)], sizes, resamples=resamples, seed=seed)
-    correlation = neighbour_correlation((a.mean(0) - b.mean(0)) / sizes)
-    interval = Interval(*found.limits, len(sizes), correlation, times)
-    spreads = (found.spreads[0], found.spreads[1])
-    p = p_value(found.value, found.strayed, len(sizes))
-    if plain is not None:
-        interval, p = plain.interval, plain.p
-    return SeedDifference(found.value, interval, p, spreads, found.block_variance)
-
-
-def seeds_to_settle(found: SeedDifference) -> float:
-    """The seeds per model at which a difference of this size would be settled; infinite if they never do.
-
-    1.96 · √((s_a² + s_b²)/n + v) < |difference|
-    """
-    room = (found.value / NORMAL) ** 2 - found.block_variance
-    if room <= 0:
-        return math.inf
-    return math.floor(sum(s * s for s in found.spreads) / room) + 1
-
-
-def text_to_settle(found: SeedDifference) -> float:
-    """How many times the text would be needed, the seeds' luck left aside: v / k < (difference / 1.96)²."""
-    return found.block_variance * (NORMAL / found.value) ** 2 if found.value else math.inf
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import itertools
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from seqlab.pages.canvas import blank_figure, folded, plain, png
 
 TRAIN, VALIDATION, INK = "#8aa4c8", "#b3392f", "#222222"
 # Okabe and Ito's palette, told apart by every eye.
@@ -27,7 +27,7 @@ LINE = 28, 44  # characters on a line of a short and of a long label
 
 def loss_curve(training: Curve, validation: Curve, *, counted: str, unit: str, title: str) -> bytes:
     """Training and validation loss (in `unit`) against what was trained on (`counted`, such as tokens), as PNG."""
-    figure = _figure(7.2, 4.0)
+    figure = blank_figure(7.2, 4.0)
     axes = figure.subplots()
     train = [(x / 1e6, y) for x, y in training]
     checks = [(x / 1e6, y) for x, y in validation]
@@ -55,9 +55,9 @@ def loss_curve(training: Curve, validation: Curve, *, counted: str, unit: str, t
     axes.set_xlabel(f"{counted} trained on (millions)")
     axes.set_ylabel(f"loss ({unit.replace('_', ' ')})")
     axes.set_title(title, color=INK, fontsize=11)
-    _plain(axes)
+    plain(axes)
     axes.legend(frameon=False)
-    return _png(figure)
+    return png(figure)
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class CurveOfRun:
     """What one run had reached after so many seconds and tokens; what is fitted has one value and no way to it."""
 
     seconds: list[float]
-    tokens: list[float]
-    bits_per_byte: list[float]
+    counts: list[float]  # of tokens, or of whatever a batch counts
+    values: list[float]
 
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; the dashes help in print.
@@ -74,40 +74,43 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK
 DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), "-.", (0, (8, 2, 2, 2, 2, 2)), (0, (1, 1)))
 
 
-def duel_curves(models: dict[str, list[CurveOfRun]], title: str) -> bytes:
-    """Validation bits per byte against seconds and against tokens: thick the mean over the seeds, thin each seed."""
-    figure = _figure(10.0, 4.4)
+def duel_curves(models: dict[str, list[CurveOfRun]], title: str, *, label: str, counted: str) -> bytes:
+    """A validation figure against seconds and against tokens: thick the mean over the seeds, thin each seed.
+
+    `label` is what the figure is called, `counted` what a batch counts.
+    """
+    figure = blank_figure(10.0, 4.4)
     panels = figure.subplots(1, 2, sharey=True)
-    trained = [run.tokens[-1] for runs in models.values() for run in runs if len(run.tokens) > 1]
+    trained = [run.counts[-1] for runs in models.values() for run in runs if len(run.counts) > 1]
     scale, word = (1e6, "millions") if max(trained, default=0) >= 1e6 else (1e3, "thousands")
-    for axes, attribute, unit, label in (
+    for axes, attribute, unit, words in (
         (panels[0], "seconds", 1.0, "training time (seconds)"),
-        (panels[1], "tokens", scale, f"tokens trained on ({word})"),
+        (panels[1], "counts", scale, f"{counted} trained on ({word})"),
     ):
         for number, (name, runs) in enumerate(models.items()):
             _draw_model(axes, name, runs, attribute, unit, number)
-        axes.set_xlabel(label, color=INK)
+        axes.set_xlabel(words, color=INK)
         axes.set_xlim(left=0)
-        _plain(axes)
-    panels[0].set_ylabel("bits per byte of validation text", color=INK)
-    panels[0].set_ylim(*_range_of_curves([run.bits_per_byte for runs in models.values() for run in runs]))
+        plain(axes)
+    panels[0].set_ylabel(label, color=INK)
+    panels[0].set_ylim(*_range_of_curves([run.values for runs in models.values() for run in runs]))
     figure.suptitle(title, color=INK, fontsize=11)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False)
-    return _png(figure)
+    return png(figure)
 
 
 def _draw_model(axes: Any, name: str, runs: Sequence[CurveOfRun], attribute: str, scale: float, number: int) -> None:
     look = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number % len(DASHES)]}
-    if not any(len(run.bits_per_byte) > 1 for run in runs):
-        level = sum(run.bits_per_byte[-1] for run in runs) / len(runs)
+    if not any(len(run.values) > 1 for run in runs):
+        level = sum(run.values[-1] for run in runs) / len(runs)
         axes.axhline(level, label=name, linewidth=1.6, **look)
         return
     for run in runs if len(runs) > 1 else ():
         places = [x / scale for x in getattr(run, attribute)]
-        axes.plot(places, run.bits_per_byte, linewidth=0.7, alpha=0.45, color=look["color"])
+        axes.plot(places, run.values, linewidth=0.7, alpha=0.45, color=look["color"])
     places = [x / scale for x in _mean(runs, attribute)]
-    axes.plot(places, _mean(runs, "bits_per_byte"), label=name, linewidth=2.0, **look)
+    axes.plot(places, _mean(runs, "values"), label=name, linewidth=2.0, **look)
 
 
 def _mean(runs: Sequence[CurveOfRun], attribute: str) -> list[float]:
@@ -136,7 +139,7 @@ def position_picture(
     edges: NDArray[Any], values: NDArray[Any], early_edges: NDArray[Any], early_values: NDArray[Any], mean: float
 ) -> bytes:
     """Bits per byte along the text: its first stretch in doubling steps, and all of it in equal ones, as PNG."""
-    figure = _figure(9.6, 3.6)
+    figure = blank_figure(9.6, 3.6)
     early, whole = figure.subplots(1, 2, sharey=True, width_ratios=(2, 3))
     early.bar(np.arange(len(early_values)), early_values, width=0.85, color=TRAIN)
     names = [f"{a:,}–{b:,}" for a, b in itertools.pairwise(early_edges)]
@@ -149,14 +152,14 @@ def position_picture(
     whole.set_xlabel(f"position in the text ({unit})")
     for axes in (early, whole):
         axes.axhline(mean, color=VALIDATION, linewidth=1.2, label=f"whole text: {mean:.3f}")
-        _plain(axes)
+        plain(axes)
     whole.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1))
-    return _png(figure)
+    return png(figure)
 
 
 def place_picture(names: Sequence[str], values: Sequence[float]) -> bytes:
     """Bits per token against the token's place in its word, as PNG."""
-    figure = _figure(7.2, 3.0)
+    figure = blank_figure(7.2, 3.0)
     axes = figure.subplots()
     bars = axes.bar(range(len(names)), values, width=0.75, color=TRAIN)
     axes.bar_label(bars, fmt="%.2f", fontsize=8, color=INK, padding=2)
@@ -164,8 +167,8 @@ def place_picture(names: Sequence[str], values: Sequence[float]) -> bytes:
     axes.set_xlabel("token of the word")
     axes.set_ylabel("loss (bits per token)")
     axes.margins(y=0.12)
-    _plain(axes)
-    return _png(figure)
+    plain(axes)
+    return png(figure)
 
 
 def matrix_picture(
@@ -174,8 +177,8 @@ def matrix_picture(
     """Every model on every text: bits per byte (M, N), each cell with its figure, as PNG."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    models, texts = ([_folded(name, LINE[0]) for name in names] for names in (names_of_models, names_of_texts))
-    figure = _figure(3.4 + 1.05 * len(texts), 2.4 + 0.72 * len(models))
+    models, texts = ([folded(name, LINE[0]) for name in names] for names in (names_of_models, names_of_texts))
+    figure = blank_figure(3.4 + 1.05 * len(texts), 2.4 + 0.72 * len(models))
     axes = figure.subplots()
     image = axes.imshow(bits, cmap=LinearSegmentedColormap.from_list("heat", HEAT), aspect="auto")
     for (row, column), value in np.ndenumerate(bits):
@@ -184,10 +187,10 @@ def matrix_picture(
     axes.set_yticks(range(len(models)), models, parse_math=False)
     axes.set_xlabel("text scored")
     axes.set_ylabel("model trained on")
-    axes.set_title(_folded(title, 32 + 12 * len(texts)), color=INK, fontsize=11, parse_math=False)
+    axes.set_title(folded(title, 32 + 12 * len(texts)), color=INK, fontsize=11, parse_math=False)
     axes.tick_params(length=0)
     figure.colorbar(image, ax=axes, label="loss (bits per byte)")
-    return _png(figure)
+    return png(figure)
 
 
 def gap_picture(rows: Sequence[tuple[str, str, Mapping[str, float]]]) -> bytes:
@@ -196,10 +199,10 @@ def gap_picture(rows: Sequence[tuple[str, str, Mapping[str, float]]]) -> bytes:
     Classes that make the gap wider are stacked to the right of zero, those that narrow it to the left.
     """
     labels = [
-        _folded(f"trained on {model},", LINE[1]) + "\n" + _folded(f"read {text}", LINE[1]) for model, text, _ in rows
+        folded(f"trained on {model},", LINE[1]) + "\n" + folded(f"read {text}", LINE[1]) for model, text, _ in rows
     ]
     lines = max(label.count("\n") + 1 for label in labels)
-    figure = _figure(10.0, 1.4 + (0.12 + 0.19 * lines) * len(rows))
+    figure = blank_figure(10.0, 1.4 + (0.12 + 0.19 * lines) * len(rows))
     axes = figure.subplots()
     ends = {1: np.zeros(len(rows)), -1: np.zeros(len(rows))}
     for name, colour in zip(rows[0][2], STACKED, strict=True):
@@ -217,32 +220,6 @@ def gap_picture(rows: Sequence[tuple[str, str, Mapping[str, float]]]) -> bytes:
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.margins(x=0.1)
     axes.set_xlabel("gap to the text's own model (bits per byte)")
-    _plain(axes)
+    plain(axes)
     figure.legend(loc="outside upper center", ncols=4, frameon=False)
-    return _png(figure)
-
-
-def _figure(width: float, height: float) -> Any:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _plain(axes: Any) -> None:
-    axes.grid(alpha=0.25)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _png(figure: Any) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
-
-
-def _folded(name: str, width: int) -> str:
-    """A long name on several lines."""
-    return "\n".join(textwrap.wrap(name, width)) or name
+    return png(figure)

@@ -82,7 +82,7 @@ class Session:
         if steps < FEW_STEPS and parse_budget(budget).seconds is not None:
             self.reporter.warn(
                 f"--budget {budget} buys only {steps} steps here: too few to learn much; "
-                "give more time or a smaller --size"
+                "give more time or a smaller model"
             )
 
     def _finish(self, outcome: str) -> Run:
@@ -132,7 +132,7 @@ class Session:
         seconds = max(1e-9, time.perf_counter() - self._begun)
         shown = self.task.shown(self.data, logged.loss, (position.count - self._count_before) / seconds)
         if logged.validation is not None:
-            shown["validation"] = f"validation {logged.validation.value:.3f}"
+            shown["validation"] = self.task.shown_validation(logged.validation)
         return shown
 
     def after_step(self, position: Position) -> None:

@@ -145,6 +145,10 @@ class Task(ABC):
         """Words worth showing beside the progress bar, by name: mean training loss, units per second."""
         return {"loss": f"loss {loss:.3f}", "speed": f"{human_count(speed)} {self.counted}/s"}
 
+    def shown_validation(self, score: Score) -> str:
+        """The same of a validation."""
+        return f"validation {score.value:.3f}"
+
     @property
     def run_type(self) -> type[Run]:
         """What `load` gives."""

@@ -9,8 +9,9 @@ from tests.conftest import nonsense
 
 import seqlab
 from seqlab.runs.folder import RunFolder
-from seqlab.workflows.duel import duel as workflow
 from seqlab.workflows.duel.folder import DuelFolder
+from seqlab.workflows.duel.judge import curves_of
+from seqlab.workflows.duel.terms import BITS_PER_BYTE
 from seqlab.workflows.lm.measure import VALIDATION_BITS
 
 UNKNOWN = ["", "zyzzyva", "quagga", "xylem", "漢字", "gnu", "yttrium"]
@@ -41,8 +42,8 @@ def test_a_curve_ends_at_the_figure_of_the_table(
     figures = run.final["validation"]
     assert at_best[VALIDATION_BITS] == pytest.approx(figures["bits_per_byte"], rel=0.01)
     record = DuelFolder(duel.folder).read()
-    curve = workflow._curves(DuelFolder(duel.folder), record)["lstm"][0]
-    assert curve.bits_per_byte == [line[VALIDATION_BITS] for line in run.metrics if VALIDATION_BITS in line]
+    curve = curves_of(DuelFolder(duel.folder), record, BITS_PER_BYTE)["lstm"][0]
+    assert curve.values == [line[VALIDATION_BITS] for line in run.metrics if VALIDATION_BITS in line]
 
 
 def test_the_former_count_was_far_off(odd_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:

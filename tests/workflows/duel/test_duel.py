@@ -13,17 +13,16 @@ import numpy as np
 import pytest
 from tests.conftest import nonsense
 
-import seqlab.workflows.duel.duel as workflow
+import seqlab.workflows.duel.lm as workflow
 from seqlab.cli import main
 from seqlab.core.errors import DamageError, UsageError
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.lm import PRESETS
 from seqlab.runs.run import load
-from seqlab.workflows.duel.duel import compare_lms
+from seqlab.workflows.duel.entrants import Cost, Entrant
 from seqlab.workflows.duel.folder import DuelFolder
-from seqlab.workflows.duel.plan import Entrant
+from seqlab.workflows.duel.lm import compare_lms
 from seqlab.workflows.duel.report import model_rows
-from seqlab.workflows.duel.sizes import Cost
 from seqlab.workflows.duel.verdict import Duel
 
 TINY: dict[str, Any] = dict(budget="20steps", width=16, batch=4, context=8, eval_every=5, threads=1, tokenizer="char")

@@ -7,16 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from seqlab.evaluation.seeds import SeedDifference, compare_runs, interval_of_runs, seeds_to_settle, text_to_settle
 from seqlab.evaluation.statistics import (
-    SeedDifference,
     compare,
-    compare_runs,
     interval_of,
-    interval_of_runs,
-    seeds_to_settle,
-    text_to_settle,
 )
-from seqlab.workflows.duel.plan import Entrant
+from seqlab.workflows.duel.entrants import Entrant
 from seqlab.workflows.duel.verdict import Comparison, Contestant, advice, verdict
 
 

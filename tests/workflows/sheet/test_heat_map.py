@@ -25,6 +25,7 @@ from seqlab.evaluation.word_loss import (
     stretches,
     words_with_loss,
 )
+from seqlab.pages import canvas
 from seqlab.pages.charts import HEAT, gap_picture, matrix_picture
 from seqlab.workflows.sheet import heat_map
 from seqlab.workflows.sheet.heat_map import LIMITS, heat_map_page, pieces_of
@@ -276,8 +277,8 @@ def test_matrix_picture_grows_with_the_matrix(size: int) -> None:
     bits = np.arange(size * size, dtype=float).reshape(size, size)
     bits[0, 0] = np.nan if size > 1 else 2.0
     width, height = png_size(matrix_picture(names, names, bits, title="a $ title"))
-    assert width >= 150 * size
-    assert height >= 100 * size
+    assert width >= canvas.DPI * size
+    assert height >= canvas.DPI * size * 2 / 3
 
 
 def test_gap_picture_takes_negative_shares_and_many_rows() -> None:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from seqlab.core.errors import UsageError, nearest
-from seqlab.core.registry import ALL_MODELS
+from seqlab.core.registry import ALL_MODELS, FITTED_MODELS
 from seqlab.core.settings.fields import Limits, check_group, check_settings, dashed, flags_of, setting, with_flags
 from seqlab.core.settings.lm import LMSettings, model_fields
+from seqlab.core.settings.training import TrainingSettings
 
 MATCHES = ("parameters", "flops", "time")
 MOST_SEEDS = 1000
-ELSEWHERE = {
-    "text": "the text comes first",
-    "model": "name the models with --models lstm,gru",
-    "size": "the sizes follow from --budget and --match; --width fixes the first model's",
-    "seed": "say how many with --seeds",
-}
 
 
 @dataclass(frozen=True)
@@ -30,30 +25,77 @@ class DuelSettings:
     )
 
 
-def checked_models(models: str | Sequence[str]) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class Rules:
+    """Who may compete in the duels of a task, and what may be said of them: all that is checked before data is read."""
+
+    settings_type: type  # of the task: the models share its settings
+    kinds: Mapping[str, Any]  # the registry of who may compete; it is read when it is needed, and may grow
+    fitted: Collection[str]  # those of them that are fitted at once: no steps, no seeds
+    elsewhere: Mapping[str, str]  # settings that are no choice for a duel -> where that is said instead
+    example: str  # of --models
+    matches: tuple[str, ...] = ("time",)  # what can be made equal
+    budget: str = TrainingSettings().budget  # of each model, if nobody says
+    own_kind: Callable[[str], bool] = lambda kind: False  # somebody's own model, which may have any setting
+
+
+LM_RULES = Rules(
+    settings_type=LMSettings,
+    kinds=ALL_MODELS,
+    fitted=FITTED_MODELS,
+    elsewhere={
+        "text": "the text comes first",
+        "model": "name the models with --models lstm,gru",
+        "size": "the sizes follow from --budget and --match; --width fixes the first model's",
+        "seed": "say how many with --seeds",
+    },
+    example="lstm,transformer,gru",
+    matches=MATCHES,
+    own_kind=lambda kind: model_fields(kind) is None,
+)
+
+
+def checked_models(models: str | Sequence[str], rules: Rules) -> tuple[str, ...]:
     kinds = tuple(k.strip() for k in (models.split(",") if isinstance(models, str) else models) if k.strip())
     if not kinds:
-        raise UsageError("--models names no model; for example --models lstm,transformer,gru")
+        raise UsageError(f"--models names no model; for example --models {rules.example}")
     for kind in kinds:
-        if kind not in ALL_MODELS:
-            raise UsageError(f"--models: unknown model '{kind}'{nearest(kind, ALL_MODELS)}")
+        if kind not in rules.kinds:
+            raise UsageError(f"--models: unknown model '{kind}'{nearest(kind, rules.kinds)}")
         if kinds.count(kind) > 1:
             raise UsageError(f"--models names '{kind}' twice; name each model once")
     return kinds
 
 
-def check_duel(duel: DuelSettings, said: dict[str, Any]) -> tuple[str, ...]:
+def check_duel(duel: DuelSettings, said: Mapping[str, Any], rules: Rules) -> tuple[str, ...]:
     """The kinds that compete; refuses, in one line each, what cannot be asked of a duel."""
-    kinds = checked_models(duel.models)
+    kinds = checked_models(duel.models, rules)
     check_group(duel)
+    if duel.match not in rules.matches:
+        possible = " or ".join(f"--match {match}" for match in rules.matches)
+        raise UsageError(f"--match {duel.match} is not a choice here: there are no sizes to solve for; say {possible}")
     for name in said:
-        if name in ELSEWHERE:
-            raise UsageError(f"--{dashed(name)} is not a choice for a duel: {ELSEWHERE[name]}")
-    check_settings(with_flags(LMSettings(), said))
-    known = flags_of(LMSettings)
-    own = [kind for kind in kinds if model_fields(kind) is None]  # may have anything
+        if name in rules.elsewhere:
+            raise UsageError(f"--{dashed(name)} is not a choice for a duel: {rules.elsewhere[name]}")
+    check_settings(with_flags(rules.settings_type(), said))
+    known = flags_of(rules.settings_type)
+    own = any(rules.own_kind(kind) for kind in kinds)  # may have anything
     for name in said:
         kinds_of_field = known[name][1].metadata["kinds"]
         if known[name][0] == "model" and kinds_of_field and not own and not set(kinds) & set(kinds_of_field):
             raise UsageError(f"--{dashed(name)} does not apply: none of {', '.join(kinds)} has it; leave it out")
     return kinds
+
+
+def flags_of_kind(kind: str, said: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
+    """Those of the settings that a model of this kind has, as far as the fields themselves tell."""
+    known = flags_of(rules.settings_type)
+
+    def applies(name: str) -> bool:
+        group, f = known[name]
+        if group == "training" and kind in rules.fitted:
+            return False
+        kinds = f.metadata["kinds"]
+        return kinds is None or kind in kinds or rules.own_kind(kind)
+
+    return {name: value for name, value in said.items() if applies(name)}

@@ -11,7 +11,7 @@ from typing import Any
 from seqlab.core.errors import DamageError, UsageError
 from seqlab.core.files import canonical_json, make_folder, sha256_of, write_bytes
 from seqlab.runs.folder import check_writable, holds_nothing, numbered_folder
-from seqlab.workflows.duel.plan import Entrant
+from seqlab.workflows.duel.entrants import Entrant
 
 FORMAT = 2  # 1: with counts of the validation part, from which curves were guessed
 Question = dict[str, Any]  # plain JSON values; two are the same question if they are equal
@@ -24,7 +24,7 @@ class Record:
     question: Question
     rounds: list[int]  # seeds asked for, in turn: more may be asked for later
     entrants: list[Entrant]
-    scores: dict[str, list[float]] = field(default_factory=dict)  # run -> nats of each block of the judged part
+    scores: dict[str, list[float]] = field(default_factory=dict)  # run -> score of each block of the judged part
     identities: dict[str, str | None] = field(default_factory=dict)  # run -> who was scored
 
     @property
@@ -102,6 +102,8 @@ def _goes_on(record: Record, question: Question, seeds: int) -> bool:
 
 
 def _refuse_other_question(folder: DuelFolder, record: Record, question: Question, seeds: int) -> None:
+    if question.keys() != record.question.keys():
+        raise UsageError(f"{folder.path} holds a duel of another task; choose another --out")
     for name, value in question.items():
         have = record.question.get(name)
         if have != value:

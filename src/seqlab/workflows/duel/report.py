@@ -6,33 +6,38 @@ from typing import Any
 
 from seqlab.core.units import human_count, human_seconds
 from seqlab.pages.render import embedded, render
+from seqlab.workflows.duel.entrants import Cost
 from seqlab.workflows.duel.folder import Record
-from seqlab.workflows.duel.sizes import Cost
+from seqlab.workflows.duel.terms import Terms
 from seqlab.workflows.duel.verdict import Comparison, Contestant, Duel, p_words
 
-MODEL_HEADER = ["model", "sizes", "parameters", "flops/token", "seeds", "bits/byte", "95 % interval", "time", "tokens"]
 PAIR_HEADER = ["pair", "difference", "95 % interval", "p", "verdict"]
+
+
+def model_header(terms: Terms) -> list[str]:
+    costs = [terms.flops] if terms.flops else []
+    return ["model", "sizes", "parameters", *costs, "seeds", terms.column, "95 % interval", "time", terms.counted]
 
 
 def model_rows(duel: Duel) -> list[list[str]]:
     """One row for each model, the best first."""
-    return [_model_row(c, duel.match) for c in sorted(duel.contestants, key=lambda c: c.bits_per_byte)]
+    return [_model_row(c, duel.match) for c in sorted(duel.contestants, key=lambda c: c.value)]
 
 
 def _model_row(contestant: Contestant, match: str) -> list[str]:
-    entrant, interval = contestant.entrant, contestant.interval
+    entrant, interval, terms = contestant.entrant, contestant.interval, contestant.terms
     count = human_count(contestant.parameters)
     off = {match: f" ({entrant.deviation:+.1%})"} if entrant.deviation else {}  # beside what was to be equal
     return [
         contestant.kind,
         entrant.size_words,
-        f"{count} n-grams" if entrant.fitted else f"{count}{off.get('parameters', '')}",
-        _flops(entrant.cost) + off.get("flops", ""),
+        f"{count} {terms.learnt}" if entrant.fitted else f"{count}{off.get('parameters', '')}",
+        *([_flops(entrant.cost) + off.get("flops", "")] if terms.flops else []),
         "fitted" if entrant.fitted else str(contestant.seeds),
-        f"{contestant.bits_per_byte:.4f}",
-        f"{interval.low:.4f} – {interval.high:.4f}",
+        terms.number(contestant.value),
+        f"{terms.number(interval.low)} – {terms.number(interval.high)}",
         human_seconds(contestant.seconds),
-        human_count(contestant.tokens),
+        human_count(contestant.count),
     ]
 
 
@@ -41,16 +46,16 @@ def _flops(cost: Cost | None) -> str:
 
 
 def pair_rows(duel: Duel) -> list[list[str]]:
-    return [_pair_row(comparison) for comparison in duel.comparisons]
+    return [_pair_row(comparison, duel.terms) for comparison in duel.comparisons]
 
 
-def _pair_row(comparison: Comparison) -> list[str]:
+def _pair_row(comparison: Comparison, terms: Terms) -> list[str]:
     found = comparison.found
     better = comparison.a if found.value < 0 else comparison.b
     return [
         f"{comparison.a} − {comparison.b}",
-        f"{found.value:+.4f}",
-        f"{found.interval.low:+.4f} – {found.interval.high:+.4f}",
+        terms.number(found.value, signed=True),
+        f"{terms.number(found.interval.low, signed=True)} – {terms.number(found.interval.high, signed=True)}",
         p_words(comparison.p).removeprefix("p ").removeprefix("= "),
         f"{better} is better" if comparison.settled else f"open: {comparison.advice}",
     ]
@@ -61,7 +66,8 @@ def duel_page(duel: Duel, record: Record, title: str, picture: bytes) -> str:
         "duel.html.j2",
         title=title,
         duel=duel,
-        model_header=MODEL_HEADER,
+        terms=duel.terms,
+        model_header=model_header(duel.terms),
         model_rows=model_rows(duel),
         pair_header=PAIR_HEADER,
         pair_rows=pair_rows(duel),

@@ -6,22 +6,38 @@ from pathlib import Path
 from typing import Any
 
 from seqlab.core.errors import UsageError
-from seqlab.core.settings.duel import DuelSettings, check_duel
+from seqlab.core.settings.classify import CLASSIFY_RULES, ClassifierDuelSettings
+from seqlab.core.settings.duel import LM_RULES, DuelSettings, check_duel
 from seqlab.core.settings.fields import check_threads
 from seqlab.data.sources import check_encoding, check_source
 from seqlab.runs.folder import holds_nothing
+from seqlab.workflows.classify.request import check_data
 
 
 def check_compare(text: str, asked: dict[str, Any], said: dict[str, Any], out: str | None, threads: int | None) -> None:
     """Refuse, in one line, what `compare_lms` could never do."""
     check_threads(threads)
-    check_duel(DuelSettings(**asked), said)
+    check_duel(DuelSettings(**asked), said, LM_RULES)
     check_encoding(said.get("encoding", "utf-8"))
     check_source(text)
-    if out is not None and Path(out).exists() and not (Path(out) / "duel.json").exists():
-        _refuse_taken(Path(out))
+    check_out(out)
 
 
-def _refuse_taken(place: Path) -> None:
+def check_compare_classifiers(
+    data: str, asked: dict[str, Any], said: dict[str, Any], out: str | None, threads: int | None
+) -> None:
+    """Refuse, in one line, what `compare_classifiers` could never do."""
+    check_threads(threads)
+    check_duel(ClassifierDuelSettings(**asked), said, CLASSIFY_RULES)
+    check_encoding(said.get("encoding", "utf-8"))
+    check_data(data)
+    check_out(out)
+
+
+def check_out(out: str | None) -> None:
+    """Refuse a folder that holds something else than a duel."""
+    if out is None or not Path(out).exists() or (Path(out) / "duel.json").exists():
+        return
+    place = Path(out)
     if not place.is_dir() or not holds_nothing(place):
         raise UsageError(f"{place} exists already and holds no duel; choose another --out")

@@ -1,11 +1,10 @@
-"""Models of equal size: the width at which a kind costs as much as another."""
+"""Language models of equal size: the width at which a kind costs as much as another."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from seqlab.core.errors import UsageError
@@ -13,21 +12,11 @@ from seqlab.core.settings.fields import LARGEST, filled
 from seqlab.core.settings.lm import LMSettings
 from seqlab.diagnostics.cost import count_parameters, training_flops
 from seqlab.models.build import outline_lm
+from seqlab.workflows.duel.entrants import Cost
 
 NEAR = 0.02  # of the wanted size: a model further off is reported
 LEAST_HEAD_WIDTH = 8
 NEIGHBOURS = 12  # widths tried around the solution, which may not be divisible as it should
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one set of sizes comes to."""
-
-    parameters: int
-    flops_per_token: float | None  # of training: forward and backward; None: a layer does not say what it costs
-
-    def by(self, match: str) -> float:
-        return filled(self.flops_per_token) if match == "flops" else float(self.parameters)
 
 
 def cost_of(settings: LMSettings, vocab_size: int, match: str = "flops") -> Cost:

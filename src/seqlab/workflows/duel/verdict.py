@@ -1,11 +1,11 @@
-"""The verdict of a duel: bits per byte with intervals, paired tests, and a sentence that says who won, if anybody."""
+"""The verdict of a duel: figures with intervals, paired tests, and a sentence that says who won, if anybody."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqlab.core.settings.duel import MOST_SEEDS
+from seqlab.evaluation.seeds import SeedDifference, compare_runs, interval_of_runs, seeds_to_settle, text_to_settle
 from seqlab.evaluation.statistics import (
+    BLOCK_BYTES,
     LEVEL,
     NORMAL,
     Interval,
     Numbers,
-    SeedDifference,
-    compare_runs,
     holm,
-    interval_of_runs,
-    seeds_to_settle,
-    text_to_settle,
 )
-from seqlab.workflows.duel.plan import Entrant
+from seqlab.workflows.duel.entrants import Entrant
+from seqlab.workflows.duel.terms import BITS_PER_BYTE, Terms
 
 SIGNIFICANT = 1 - LEVEL
 FEW_STEPS = 100  # below, a duel tells who starts fastest, no more
@@ -33,15 +31,26 @@ FEW_STEPS = 100  # below, a duel tells who starts fastest, no more
 
 @dataclass(frozen=True)
 class Contestant:
-    """A model and what it reached, as the mean over its runs."""
+    """A model and what it reached, as the mean over its runs.
+
+    The figure and the count go by their own names too: `bits_per_byte` and `tokens`, or `error_rate` and `texts`.
+    """
 
     entrant: Entrant
     runs: list[str]
-    parameters: int  # n-grams, for what is fitted
-    bits_per_byte: float
+    parameters: int  # n-grams, for what is fitted by counting
+    value: float
     interval: Interval
     seconds: float
-    tokens: float
+    count: float  # of what it was trained on
+    terms: Terms = BITS_PER_BYTE
+
+    def __getattr__(self, name: str) -> float:
+        if name == self.terms.key:
+            return self.value
+        if name == self.terms.counted:
+            return self.count
+        raise AttributeError(f"a contestant has no '{name}'")
 
     @property
     def kind(self) -> str:
@@ -52,26 +61,27 @@ class Contestant:
         return len(self.runs)
 
     def as_json(self) -> dict[str, Any]:
-        cost = self.entrant.cost
+        cost, terms = self.entrant.cost, self.terms
+        flops = {"flops_per_token": None if cost is None else cost.flops_per_token}
         return {
             "kind": self.kind,
             "sizes": self.entrant.sizes,
             "parameters": self.parameters,
-            "flops_per_token": None if cost is None else cost.flops_per_token,
+            **(flops if terms.flops else {}),
             "deviation": self.entrant.deviation,
             "fitted": self.entrant.fitted,
             "seeds": self.seeds,
             "runs": self.runs,
-            "bits_per_byte": self.bits_per_byte,
+            terms.key: self.value,
             "interval": [self.interval.low, self.interval.high],
             "seconds": self.seconds,
-            "tokens": self.tokens,
+            terms.counted: self.count,
         }
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models on the same blocks of text; p allows for how many pairs were compared (Holm)."""
+    """Two models on the same blocks; p allows for how many pairs were compared (Holm)."""
 
     a: str
     b: str
@@ -104,6 +114,7 @@ class Duel:
     contestants: list[Contestant] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    terms: Terms = BITS_PER_BYTE
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -122,46 +133,52 @@ class Duel:
 # --------------------------------------------------------------------------- figures
 
 
-def compare_all(scores: dict[str, Numbers], sizes: NDArray[Any], seeds: int) -> list[Comparison]:
-    """Every pair; scores: kind -> nats (runs, blocks)."""
+def compare_all(
+    scores: dict[str, Numbers], sizes: NDArray[Any], seeds: int, terms: Terms = BITS_PER_BYTE
+) -> list[Comparison]:
+    """Every pair; scores: kind -> scores (runs, blocks)."""
     pairs = list(itertools.combinations(scores, 2))
-    found = [compare_runs(scores[a], scores[b], sizes) for a, b in pairs]
+    found = [compare_runs(scores[a], scores[b], sizes, scale=terms.scale, ordered=terms.ordered) for a, b in pairs]
     adjusted = holm([difference.p for difference in found])
     return [
-        Comparison(a, b, difference, p, None if p < SIGNIFICANT else advice(difference, seeds))
+        Comparison(a, b, difference, p, None if p < SIGNIFICANT else advice(difference, seeds, terms))
         for (a, b), difference, p in zip(pairs, found, adjusted, strict=True)
     ]
 
 
-def figures_of_runs(runs: Numbers, sizes: NDArray[Any]) -> tuple[float, Interval]:
-    """Bits per byte, the mean over the runs, and their interval."""
-    return float(runs.sum(1).mean() / (math.log(2) * sizes.sum())), interval_of_runs(runs, sizes)
+def figures_of_runs(runs: Numbers, sizes: NDArray[Any], terms: Terms = BITS_PER_BYTE) -> tuple[float, Interval]:
+    """The figure, the mean over the runs, and its interval, cut where no figure can lie."""
+    interval = interval_of_runs(runs, sizes, scale=terms.scale, ordered=terms.ordered)
+    if terms.bounds is not None:
+        low, high = np.clip([interval.low, interval.high], *terms.bounds)
+        interval = replace(interval, low=float(low), high=float(high))
+    return float(runs.sum(1).mean() / (terms.scale * sizes.sum())), interval
 
 
 # --------------------------------------------------------------------------- sentences
 
 
-def advice(found: SeedDifference, seeds: int) -> str:
+def advice(found: SeedDifference, seeds: int, terms: Terms = BITS_PER_BYTE) -> str:
     """What would settle an open case, if the difference stays what it is."""
     if found.value == 0:
         return "the two do not differ at all"
     if not any(found.spreads):
         unknown = " and the luck of the seed is not known: try --seeds 3" if seeds == 1 else ""
-        return f"{_more_text(found)}{unknown}"
+        return f"{_more_data(found, terms)}{unknown}"
     wanted = seeds_to_settle(found)
     if math.isinf(wanted):
         noise = NORMAL * math.sqrt(found.block_variance)
-        return f"more seeds cannot settle it: the text alone leaves ±{noise:.4f}; {_more_text(found)}"
+        return f"more seeds cannot settle it: {terms.noise} ±{terms.number(noise)}; {_more_data(found, terms)}"
     if wanted > MOST_SEEDS:
         return f"more than {MOST_SEEDS:,} seeds would be needed to settle it"
     more = max(1, int(wanted) - seeds)
     return f"about {more} more seed{'s' * (more > 1)} for each model would settle it: --seeds {seeds + more}"
 
 
-def _more_text(found: SeedDifference) -> str:
+def _more_data(found: SeedDifference, terms: Terms) -> str:
     times = max(1.1, text_to_settle(found))
     amount = "more than 1,000" if times > 1000 else f"about {times:.2g}"
-    return f"{amount} times as much held-out text would be needed"
+    return f"{amount} times as much {terms.held_out} would be needed"
 
 
 def verdict(contestants: Sequence[Contestant], comparisons: Sequence[Comparison]) -> tuple[str | None, str]:
@@ -169,8 +186,9 @@ def verdict(contestants: Sequence[Contestant], comparisons: Sequence[Comparison]
 
     A winner's lead over every other model is settled: p < 0.05 after Holm's correction.
     """
-    best = min(contestants, key=lambda contestant: contestant.bits_per_byte)
-    figure = f"{best.bits_per_byte:.4f} bits per byte ({best.interval.low:.4f} to {best.interval.high:.4f})"
+    best = min(contestants, key=lambda contestant: contestant.value)
+    terms, interval = best.terms, best.interval
+    figure = f"{terms.value(best.value)} ({terms.number(interval.low)} to {terms.number(interval.high)})"
     if len(contestants) == 1:
         return None, f"There is no winner: {best.kind} alone took part, with {figure}."
     against = [c for c in comparisons if best.kind in (c.a, c.b)]
@@ -180,7 +198,7 @@ def verdict(contestants: Sequence[Contestant], comparisons: Sequence[Comparison]
         others = "the other model's" if len(against) == 1 else f"that of each of the other {len(against)} models"
         return best.kind, f"The winner is {best.kind}: {figure}, lower than {others} ({p_words(worst)})."
     words = "; ".join(
-        f"its lead over {c.b if c.a == best.kind else c.a} ({abs(c.found.value):.4f}) is open "
+        f"its lead over {c.b if c.a == best.kind else c.a} ({terms.number(abs(c.found.value))}) is open "
         f"({p_words(c.p)}): {c.advice}"
         for c in still_open
     )
@@ -205,11 +223,21 @@ def cautions(contestants: Sequence[Contestant], comparisons: Sequence[Comparison
         said.append(
             f"seeds were added after a look at the result ({' → '.join(map(str, rounds))}): p values are too small"
         )
+    return said + _cautions_of_intervals(contestants, comparisons)
+
+
+def _cautions_of_intervals(contestants: Sequence[Contestant], comparisons: Sequence[Comparison]) -> list[str]:
+    terms = contestants[0].terms
     intervals = [c.interval for c in contestants] + [c.found.interval for c in comparisons]
-    worst = max(intervals, key=lambda interval: interval.correlation).caution
-    return [*said, worst] if worst else said
+    worst = max(intervals, key=lambda interval: interval.correlation)
+    words = worst.caution_about(terms.block.format(BLOCK_BYTES * worst.joined))
+    said = [words] if words else []
+    same = [c.kind for c in contestants if c.interval.low == c.interval.high]
+    if same and not terms.ordered:
+        said.append(f"{', '.join(same)}: the same on all {terms.blocks}, so the interval has no width and says nothing")
+    return said
 
 
 def stack(scores: dict[str, list[float]], runs: Sequence[str]) -> Numbers:
-    """nats (runs, blocks)"""
+    """scores (runs, blocks)"""
     return np.array([scores[run] for run in runs], np.float64)

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from seqlab.core.errors import UsageError
-from seqlab.core.settings.fields import check_group, check_settings, check_threads, from_table, with_flags
+from seqlab.core.settings.fields import check_group, check_threads, from_table, with_flags
 from seqlab.core.settings.generation import GenerationSettings
 from seqlab.core.settings.lm import WINDOWED, LMSettings, check_said, check_vocab_size, fill_lm, refuse_other_model
 from seqlab.data.normalise import parse_steps
 from seqlab.data.sources import check_encoding, check_source, checked_path
-from seqlab.runs.conflicts import longer_budget, refuse_conflicts
-from seqlab.runs.folder import RunFolder, Stored, check_writable, read_toml
+from seqlab.runs.folder import RunFolder, Stored
+from seqlab.runs.request import Checks, Request, check_request
 
 
 def check_train(
@@ -26,43 +26,15 @@ def check_train(
     threads: int | None,
 ) -> None:
     """Refuse, in one line, what `train_lm` could never do."""
-    check_threads(threads)
     asked = with_flags(LMSettings(), said)
-    check_settings(asked)
     check_encoding(asked.data.encoding)
     parse_steps(asked.data.normalise)
-    if resume and out is None:
-        raise UsageError("--resume needs the run's folder: --out runs/…")
-    if config and from_run:
-        raise UsageError("--config and --from both say what the model is; give one of them")
-    if config is not None and not resume:
-        asked = with_flags(from_table(LMSettings, read_toml(Path(config)), str(config)), said)
-        _check_new(asked, said)
-    if from_run is not None and not resume:
+    if from_run is not None and config is None and not resume:
         parent = require_weights(RunFolder(from_run))
         have = from_table(LMSettings, parent.table, str(from_run))
         refuse_other_model(have, said, Path(from_run), windowed=have.model.kind in WINDOWED)
-    if out is not None and resume and not (RunFolder(out).is_free() and said):
-        _check_resumed(RunFolder(out), said, from_run or config, threads)
-        return
-    if config is None and from_run is None and (not resume or said):
-        _check_new(asked, said)
-    if out is not None and not resume:
-        if not RunFolder(out).is_free():
-            raise UsageError(f"{out} exists already; go on with --resume or choose another --out")
-        check_writable(Path(out))
-
-
-def _check_resumed(folder: RunFolder, said: dict[str, Any], other: str | Path | None, threads: int | None) -> None:
-    stored = folder.read()
-    if other:
-        raise UsageError("--resume reads its settings from the folder; leave out --config and --from")
-    if stored.kind != "lm":
-        raise UsageError(f"{folder.path} holds a run of kind '{stored.kind}', not 'lm'")
-    settings = from_table(LMSettings, stored.table, str(folder.settings_file))
-    check_said(settings, said)
-    refuse_conflicts(folder, settings, stored.record, said, threads, ("text",))
-    longer_budget(said.get("budget"), settings.training.budget)
+    request = Request(said, out, resume, from_run, config, threads)
+    check_request(request, Checks("lm", LMSettings, ("text",), _check_new, check_said))
 
 
 def _check_new(asked: LMSettings, said: dict[str, Any]) -> None:

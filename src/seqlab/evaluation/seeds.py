@@ -1,0 +1,250 @@
+"""How sure a figure is that is the mean over several trainings: the bootstrap draws seeds as well as blocks.
+
+It allows for how few seeds there are (`two_level`). Blocks need not be those of a text: such as do not follow each
+other, like the rows of a table, have no neighbours (`ordered=False`), and none are joined.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqlab.evaluation.statistics import (
+    GATHERED,
+    LEVEL,
+    NATS_PER_BIT,
+    NORMAL,
+    RESAMPLES,
+    Difference,
+    Interval,
+    Numbers,
+    Places,
+    blocks_to_join,
+    compare,
+    interval_of,
+    join,
+    neighbour_correlation,
+    p_value,
+)
+
+Group = tuple[float, Numbers]  # sign, scores (S, n)
+
+
+@dataclass(frozen=True)
+class SeedDifference(Difference):
+    """The difference of two models, each the mean over its runs, and where its noise comes from."""
+
+    spreads: tuple[float, float]  # s_a, s_b: standard deviation of one run's figure over the seeds, of their own luck
+    block_variance: float  # v: what more seeds do not reduce
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """A figure, how it strays under the two-level bootstrap, and its two sources of noise."""
+
+    value: float
+    strayed: Numbers
+    spreads: tuple[float, ...]
+    block_variance: float
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        low, high = np.quantile(self.value + self.strayed, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        return float(low), float(high)
+
+
+def two_level(
+    groups: Sequence[Group],
+    sizes: NDArray[Any],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    scale: float = NATS_PER_BIT,
+    ordered: bool = True,
+) -> Resampled:
+    """Seeds and blocks drawn with replacement; the blocks are the same for every run of every group.
+
+        figure = Σ_g sign_g · mean over the runs of g of  Σ_b scores / (scale · Σ_b sizes)
+        groups: (sign, scores (S, n))
+
+    S seeds drawn from S vary too little, by √((S−1)/S): their weights stray by √(S/(S−1)) as much. And S seeds
+    say little about their own spread, so each deviation is divided by √(χ²_ν/ν), which turns a normal into
+    Student's t, with Welch and Satterthwaite's  ν = (Σ V_g + v)² / (Σ V_g²/(S_g − 1) + v²/(n − 1)),
+    V_g = s_g²/S_g the variance of the seeds' mean, v that of the blocks. One run alone has no V: its interval
+    leaves out the luck of the seed. Of rows, seeds stray only by what is their own (`own_luck`).
+    """
+    n = len(sizes)
+    draw = np.random.default_rng([seed, n])
+    alike, kinds, repeats = (groups, sizes, None) if ordered else _alike(groups, sizes)
+    luck = [1.0 if ordered else own_luck(scores, sizes) for _, scores in groups]
+    drawn = [_drawn(draw, rows, alike, kinds, scale, repeats, luck) for rows in _in_pieces(resamples, len(kinds))]
+    each = [scores.sum(1) / (scale * sizes.sum()) for _, scores in groups]
+    value = float(sum(sign * runs.mean() for (sign, _), runs in zip(groups, each, strict=True)))
+    spreads = tuple(float(runs.std(ddof=1)) if len(runs) > 1 else 0.0 for runs in each)
+    variance = float(np.concatenate([blocks_alone for _, blocks_alone in drawn]).var())
+    freedom = _freedom([(s * s / len(runs), len(runs)) for s, runs in zip(spreads, each, strict=True)], variance, n)
+    strayed = np.concatenate([figures for figures, _ in drawn]) - value
+    if math.isfinite(freedom):
+        strayed /= np.sqrt(draw.chisquare(freedom, resamples) / freedom)
+    return Resampled(value, strayed, tuple(s * own for s, own in zip(spreads, luck, strict=True)), variance)
+
+
+def own_luck(scores: Numbers, sizes: NDArray[Any]) -> float:
+    """How much of the spread of the runs' figures is the seeds' own: √(1 − noise / s²), 0 where rows explain it all.
+
+        noise = Σ_b Σ_s e² / (S − 1) / (Σ_b sizes)²       e (S, n): the scores less those of the row and of the run
+
+    Equally good runs get other rows wrong, so their figures differ by chance, which s² = var_s(figure) holds as
+    well; but the draw of the rows allows for that already. In a block of text, of hundreds of tokens, it is nothing.
+    """
+    rates = scores.sum(1) / sizes.sum()
+    if len(scores) < 2 or np.ptp(rates) == 0:
+        return 0.0
+    left = scores - scores.mean(0) - np.outer(rates - rates.mean(), sizes)
+    noise = float((left * left).sum()) / (len(scores) - 1) / float(sizes.sum()) ** 2
+    return math.sqrt(max(0.0, 1 - noise / float(rates.var(ddof=1))))
+
+
+def _in_pieces(resamples: int, blocks: int) -> list[int]:
+    """The resamples, cut so that no more than `GATHERED` numbers are held at once."""
+    rows = max(1, GATHERED // blocks)
+    return [min(rows, resamples - done) for done in range(0, resamples, rows)]
+
+
+def _alike(groups: Sequence[Group], sizes: NDArray[Any]) -> tuple[Sequence[Group], NDArray[Any], Places]:
+    """Blocks of the same size and scores, such as all rows that everybody gets right, as one with its number.
+
+    Drawing how often each kind comes up is drawing the blocks themselves, and far quicker.
+    """
+    table = np.vstack([sizes, *(scores for _, scores in groups)]).astype(np.float64)
+    kinds, repeats = np.unique(table, axis=1, return_counts=True)
+    cuts = np.cumsum([1, *(len(scores) for _, scores in groups)])
+    parts = [(sign, kinds[a:b]) for (sign, _), (a, b) in zip(groups, itertools.pairwise(cuts), strict=True)]
+    return parts, kinds[0], repeats
+
+
+def _drawn(
+    draw: np.random.Generator,
+    rows: int,
+    groups: Sequence[Group],
+    sizes: NDArray[Any],
+    scale: float,
+    repeats: Places | None,
+    luck: Sequence[float],
+) -> tuple[Numbers, Numbers]:
+    """`rows` resamples of the figure: of seeds and blocks, and of the same blocks with every seed counted once."""
+    times = _times_drawn(draw, rows, len(sizes), repeats)
+    below = scale * (times @ sizes)
+    figure, alone = np.zeros(rows), np.zeros(rows)
+    for (sign, scores), own in zip(groups, luck, strict=True):
+        ratios = times @ scores.T / below[:, None]  # (rows, S)
+        figure += sign * (ratios * _seed_weights(draw, rows, len(scores), own)).sum(1)
+        alone += sign * ratios.mean(1)
+    return figure, alone
+
+
+def _times_drawn(draw: np.random.Generator, rows: int, n: int, repeats: Places | None) -> Numbers:
+    """How often each of n blocks is drawn, (rows, n), when as many are drawn as there are."""
+    if repeats is not None:
+        total = int(repeats.sum())
+        return draw.multinomial(total, repeats / total, size=rows).astype(np.float64)
+    picked = draw.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
+    return np.bincount(picked.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
+
+
+def _seed_weights(draw: np.random.Generator, rows: int, seeds: int, own: float) -> Numbers:
+    """How much each run counts in each resample: 1/S, and `own` of the deviations, widened by √(S/(S−1))."""
+    if seeds == 1:
+        return np.ones((rows, 1))
+    weights = draw.multinomial(seeds, np.full(seeds, 1 / seeds), size=rows) / seeds
+    widened: Numbers = 1 / seeds + (weights - 1 / seeds) * (own * math.sqrt(seeds / (seeds - 1)))
+    return widened
+
+
+def _freedom(seed_parts: Sequence[tuple[float, int]], block_variance: float, blocks: int) -> float:
+    """Welch and Satterthwaite's degrees of freedom; those of the blocks where no seed part has any variance."""
+    lucky = [(variance, seeds) for variance, seeds in seed_parts if seeds > 1 and variance > 0]
+    if blocks < 2:
+        return math.inf
+    if not lucky:
+        return blocks - 1
+    total = block_variance + sum(variance for variance, _ in lucky)
+    uncertain = sum(variance**2 / (seeds - 1) for variance, seeds in lucky) + block_variance**2 / (blocks - 1)
+    return total**2 / uncertain
+
+
+def interval_of_runs(
+    runs: Numbers,
+    sizes: NDArray[Any],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    scale: float = NATS_PER_BIT,
+    ordered: bool = True,
+) -> Interval:
+    """The interval of a model's figure, the mean over its runs; runs (S, n) holds each block's score."""
+    if len(runs) == 1 and ordered:
+        return interval_of(runs[0], sizes, resamples=resamples, seed=seed, scale=scale)
+    times = blocks_to_join(runs.mean(0) / sizes) if ordered else 1
+    runs, sizes = join(runs, times), join(sizes, times)
+    found = two_level([(1.0, runs)], sizes, resamples=resamples, seed=seed, scale=scale, ordered=ordered)
+    correlation = neighbour_correlation(runs.mean(0) / sizes) if ordered else 0.0
+    return Interval(*found.limits, len(sizes), correlation, times)
+
+
+def compare_runs(
+    a: Numbers,
+    b: Numbers,
+    sizes: NDArray[Any],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    scale: float = NATS_PER_BIT,
+    ordered: bool = True,
+) -> SeedDifference:
+    """Paired over the blocks, independent over the seeds; a (S_a, n), b (S_b, n). p as in `compare`."""
+    plain = None
+    if len(a) == len(b) == 1 and ordered:
+        plain = compare(a[0], b[0], sizes, resamples=resamples, seed=seed, scale=scale)
+    times = blocks_to_join((a.mean(0) - b.mean(0)) / sizes) if ordered else 1
+    a, b, sizes = join(a, times), join(b, times), join(sizes, times)
+    found = two_level([(1.0, a), (-1.0, b)], sizes, resamples=resamples, seed=seed, scale=scale, ordered=ordered)
+    differences = a.mean(0) - b.mean(0)
+    correlation = neighbour_correlation(differences / sizes) if ordered else 0.0
+    interval = Interval(*found.limits, len(sizes), correlation, times)
+    spreads = (found.spreads[0], found.spreads[1])
+    p = p_value(found.value, found.strayed, telling_blocks(differences, ordered=ordered))
+    if plain is not None:
+        interval, p = plain.interval, plain.p
+    return SeedDifference(found.value, interval, p, spreads, found.block_variance)
+
+
+def telling_blocks(differences: Numbers, *, ordered: bool) -> int:
+    """How many blocks speak for either side.
+
+    All of them in a text, whose blocks never cost two models quite the same; of rows that both get right or both
+    get wrong, none.
+    """
+    return len(differences) if ordered else max(1, int(np.count_nonzero(differences)))
+
+
+def seeds_to_settle(found: SeedDifference) -> float:
+    """The seeds per model at which a difference of this size would be settled; infinite if they never do.
+
+    1.96 · √((s_a² + s_b²)/n + v) < |difference|
+    """
+    room = (found.value / NORMAL) ** 2 - found.block_variance
+    if room <= 0:
+        return math.inf
+    return math.floor(sum(s * s for s in found.spreads) / room) + 1
+
+
+def text_to_settle(found: SeedDifference) -> float:
+    """How many times the text would be needed, the seeds' luck left aside: v / k < (difference / 1.96)²."""
+    return found.block_variance * (NORMAL / found.value) ** 2 if found.value else math.inf
