@@ -167,6 +167,16 @@ def test_wrong_labels_look_like_the_controls() -> None:
         difference = causes.counts[kind] / n - upset / controls
         assert 0.05 < p < 0.95  # so that there is something to compare
         assert abs(difference) < 3 * np.sqrt(p * (1 - p) * (1 / n + 1 / controls)), kind
+        assert causes.excess(kind)[0] == difference
+
+
+def test_a_fault_that_was_planted_is_more_than_luck() -> None:
+    """The classifier overlooks `not`; nothing but negation sets its errors apart from its right decisions."""
+    texts = [f"this film is not bad {i}" for i in range(40)] + [f"bad film. Not long {i}" for i in range(40)]
+    causes = examine(texts, [1] * 40 + [0] * 40, overlooks_not)
+    assert (causes.counts["negation"], causes.base_rates["negation"]) == (40, (0, 40))
+    assert causes.telling[0] == "negation"
+    assert "one word" not in causes.telling  # "bad" left out mends the errors and upsets the others
 
 
 def test_shuffling_changes_only_what_depends_on_order() -> None:

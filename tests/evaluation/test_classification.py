@@ -112,6 +112,23 @@ def test_the_interval_of_a_rate_is_that_of_scipy(hits: int, misses: int) -> None
     assert rate.low <= rate.value <= rate.high
 
 
+@pytest.mark.parametrize(("m", "p", "n", "q"), [(371, 0.36, 200, 0.38), (30, 0.9, 200, 0.5), (60, 0.05, 40, 0.1)])
+def test_the_difference_of_two_groups_covers_the_truth(m: int, p: float, n: int, q: float) -> None:
+    draw = np.random.default_rng(6)
+    hits = np.stack([draw.binomial(m, p, 4000), draw.binomial(n, q, 4000)], 1)
+    found = [Rate(a, m).minus(Rate(b, n)) for a, b in hits.tolist()]
+    assert 0.93 <= np.mean([low <= p - q <= high for _, low, high in found]) <= 0.98
+    assert all(low <= value <= high for value, low, high in found)
+
+
+def test_a_difference_by_hand_and_of_an_empty_group() -> None:
+    value, low, high = Rate(56, 70).minus(Rate(48, 80))  # Newcombe (1998), method 10
+    assert (value, round(low, 4), round(high, 4)) == (pytest.approx(0.2), 0.0524, 0.3339)
+    value, low, high = Rate(1, 2).minus(Rate(0, 0))
+    assert math.isnan(value)
+    assert (low, high) == (-1, 1)
+
+
 @pytest.mark.parametrize(("n", "share"), [(40, 0.7), (200, 0.5), (200, 0.9), (1000, 0.97)])
 def test_wilson_covers_the_truth(n: int, share: float) -> None:
     hits = np.random.default_rng(5).binomial(n, share, 20_000)

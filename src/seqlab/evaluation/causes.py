@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqlab.core.errors import UsageError
+from seqlab.evaluation.classification import Rate
 from seqlab.evaluation.edits import KINDS, Proposal, proposals, shuffles
 from seqlab.evaluation.predicting import Predict, Probabilities, predict_each
 
@@ -63,6 +64,15 @@ class Causes:
     none: int  # examined texts that no edit mends
     base_rates: dict[str, tuple[int, int]]  # kind -> (right decisions upset, controls that have such an edit)
     shuffled: tuple[int, int]  # (texts whose decision a shuffle of the words changed, texts shuffled)
+
+    def excess(self, kind: str) -> tuple[float, float, float]:
+        """By how much more often such edits mend errors than they upset right decisions, with a 95 % interval."""
+        return Rate(self.counts[kind], self.applicable[kind]).minus(Rate(*self.base_rates[kind]))
+
+    @property
+    def telling(self) -> tuple[str, ...]:
+        """The kinds that mend errors more often than luck alone would."""
+        return tuple(kind for kind in KINDS if self.excess(kind)[1] > 0)
 
 
 def find_causes(

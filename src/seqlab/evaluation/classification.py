@@ -76,6 +76,18 @@ class Rate:
     def _interval(self) -> Limits:
         return self.limits or wilson(self.value, self.n)
 
+    def minus(self, other: Rate) -> tuple[float, float, float]:
+        """p − q of two separate groups, and Newcombe's 95 % interval, from the limits l, u of each:
+
+        p − q − √((p − l_p)² + (u_q − q)²)   to   p − q + √((u_p − p)² + (q − l_q)²);  −1 … 1 for an empty group
+        """
+        if not self.n or not other.n:
+            return math.nan, -1.0, 1.0
+        difference = self.value - other.value
+        below = math.hypot(self.value - self.low, other.high - other.value)
+        above = math.hypot(self.high - self.value, other.value - other.low)
+        return difference, difference - below, difference + above
+
 
 @dataclass(frozen=True)
 class ClassFigures:

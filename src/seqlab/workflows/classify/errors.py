@@ -12,7 +12,7 @@ from seqlab.core.reporting import Reporter
 from seqlab.diagnostics.attribution import Pushes
 from seqlab.evaluation.causes import Causes, Example, find_causes, pick_examples
 from seqlab.evaluation.challenge import ChallengeResult, run_challenge, sentiment_classes
-from seqlab.evaluation.classification import Rate
+from seqlab.evaluation.classification import Rate, or_null
 from seqlab.evaluation.slices import Slice, leaning_of, slice_errors, slices_of, words_seen
 from seqlab.workflows.classify.data import Prepared
 from seqlab.workflows.classify.explain import pushes_of
@@ -60,6 +60,8 @@ class ErrorAnalysis:
                         "applicable": self.causes.applicable[kind],
                         "upset": self.causes.base_rates[kind][0],
                         "controls": self.causes.base_rates[kind][1],
+                        "excess": or_null(self.causes.excess(kind)[0]),
+                        "excess_interval": list(self.causes.excess(kind)[1:]),
                     }
                     for kind in self.causes.counts
                 },

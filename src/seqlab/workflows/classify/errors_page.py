@@ -137,7 +137,14 @@ def _causes_sentence(causes: Causes) -> str:
     if examined < causes.errors:
         which = f"Of {causes.errors:,} errors {examined:,}, drawn at random, were examined"
     supported = f"{examined - causes.none:,} have a cause that a test on the model supports"
-    return f"{which}: {supported}, {causes.none:,} have none."
+    telling = (
+        f"Mended more often than luck explains: {', '.join(causes.telling)}."
+        if causes.telling
+        else (
+            "No kind of edit mends errors more often than it upsets right decisions: none of them explains the errors."
+        )
+    )
+    return f"{which}: {supported}, {causes.none:,} have none. {telling}"
 
 
 def _cause_rows(causes: Causes) -> list[list[str]]:
@@ -148,8 +155,15 @@ def _cause_rows(causes: Causes) -> list[list[str]]:
         shares = [
             f"{part:,} of {whole:,} ({_percent(part, whole)})" for part, whole in ((mended, tried), (upset, controls))
         ]
-        rows.append([kind, MEANINGS[kind], *shares])
+        rows.append([kind, MEANINGS[kind], *shares, _excess(*causes.excess(kind))])
     return rows
+
+
+def _excess(value: float, low: float, high: float) -> str:
+    if value != value:
+        return "–"
+    luck = "" if low > 0 or high < 0 else ": could be luck"
+    return f"{100 * value:+.0f} % ({100 * low:+.0f} to {100 * high:+.0f}){luck}"
 
 
 def _shuffled(causes: Causes) -> str:
