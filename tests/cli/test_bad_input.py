@@ -1,5 +1,6 @@
 """Each mistake is one clear line with the right exit code, and nothing is lost or overwritten."""
 
+import json
 import os
 import subprocess
 import sys
@@ -140,3 +141,14 @@ def test_a_reader_that_leaves_early_is_no_error(trained: Path) -> None:
     answer = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
     assert "Traceback" not in answer.stderr
     assert "Exception" not in answer.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("lm", "generate", "nowhere"), ("classify", "train", "nowhere.csv"), ("lm", "nought")]
+)
+def test_with_json_an_error_is_one_object_on_stdout(seqlab_command: Command, words: tuple[str, ...]) -> None:
+    answer = seqlab_command(*words, "--json")
+    assert answer.code in (1, 2)
+    found = json.loads(answer.out)
+    assert list(found) == ["error"]
+    assert answer.err == f"seqlab: {found['error']}\n"

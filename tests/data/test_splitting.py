@@ -41,6 +41,9 @@ def parts_of(split: Split) -> list[list[int]]:
         (":-)", " :-) ", True),
         ("", " \t", True),
         ("की", "का", False),
+        ("good film", "good\u200b film", True),
+        ("good film", "\ufeffgood film", True),
+        ("\u2764 it", "\u2764\ufe0f it", True),
     ],
 )
 def test_what_counts_as_the_same_text(one: str, other: str, same: bool) -> None:

@@ -170,6 +170,13 @@ def test_wrong_labels_look_like_the_controls() -> None:
         assert causes.excess(kind)[0] == difference
 
 
+def test_texts_that_are_too_long_are_counted_and_not_examined() -> None:
+    endless = "bad " + "word " * 25_000
+    causes = examine([endless, "a good film"], [1, 0], overlooks_not)
+    assert causes.errors == 2
+    assert [one.index for one in causes.examined] == [1]
+
+
 def test_a_fault_that_was_planted_is_more_than_luck() -> None:
     """The classifier overlooks `not`; nothing but negation sets its errors apart from its right decisions."""
     texts = [f"this film is not bad {i}" for i in range(40)] + [f"bad film. Not long {i}" for i in range(40)]

@@ -180,6 +180,38 @@ def test_clusters_of_agreeing_rows_are_covered_and_wilson_is_too_sure(
     assert alone / repetitions < 0.75
 
 
+def test_the_interval_with_clusters_by_hand() -> None:
+    """Three clusters, of 2, 2 and 4 rows with 2, 0 and 3 hits: p = 5/8."""
+    right, groups = np.array([1, 1, 0, 0, 1, 1, 1, 0], bool), np.array([0, 0, 1, 1, 2, 2, 2, 2])
+    variance = 3 / 2 * ((2 - 2 * 5 / 8) ** 2 + (0 - 2 * 5 / 8) ** 2 + (3 - 4 * 5 / 8) ** 2) / 64
+    rate = classification.accuracy_of(right, groups)
+    expected = wilson(5 / 8, min(8, 5 / 8 * 3 / 8 / variance), 4.302652729749464)  # Student's t, 2 degrees
+    assert (rate.low, rate.high) == pytest.approx(expected)
+
+
+def test_one_more_error_never_raises_the_lower_end() -> None:
+    groups = np.array([*range(49), 48])  # one text stands twice
+    lows = [classification.accuracy_of(np.arange(50) >= errors, groups).low for errors in range(51)]
+    assert lows == sorted(lows, reverse=True)
+
+
+def test_each_class_counts_its_own_clusters() -> None:
+    """What was called 0 is of one author, what is 0 of four."""
+    truth, called = np.array([0, 1, 1, 1, 0, 0, 0, 1]), np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    groups = np.array([0, 0, 0, 0, 1, 2, 3, 4])
+    first = figures_of(truth, one_hot(called, 2), names_of(2), clusters=groups).classes[0]
+    assert (first.precision.low, first.precision.high) == wilson(1 / 4, 1)
+    assert (first.recall.low, first.recall.high) == wilson(1 / 4, 4)
+
+
+def test_bins_of_calibration_know_clusters() -> None:
+    truth, probabilities = np.array([1, 1, 0, 0]), np.array([[0.2, 0.8]] * 4)
+    (alone,) = calibration(truth, probabilities).bins
+    (tied,) = calibration(truth, probabilities, clusters=np.array([0, 0, 1, 1])).bins
+    assert tied.accuracy.low < alone.accuracy.low
+    assert tied.accuracy.value == alone.accuracy.value
+
+
 def test_clusters_of_one_row_change_nothing_and_copies_add_nothing() -> None:
     truth, probabilities = sample(9, 200, 3)
     plain = figures_of(truth, probabilities, names_of(3))

@@ -82,7 +82,8 @@ def test_each_family_of_slices_parts_the_texts(texts: list[str]) -> None:
         belong = [piece.members for piece in slices if piece.name.startswith(family)]
         assert (np.sum(belong, 0) == 1).all() if texts else not belong
     wrong = np.arange(len(texts)) % 2 == 0
-    for piece, errors, n in slice_errors(slices, wrong):
+    for piece, rate in slice_errors(slices, wrong):
+        errors, n = rate.hits, rate.n
         assert n == sum(piece.members.tolist()) > 0
         assert errors == sum(w and m for w, m in zip(wrong.tolist(), piece.members.tolist(), strict=True))
 
@@ -94,6 +95,13 @@ def test_the_order_of_the_texts_does_not_matter(texts: list[str]) -> None:
         return {piece.name: sorted(np.array(texts)[piece.members].tolist()) for piece in slices}
 
     assert by_name(texts) == by_name(sorted(texts))
+
+
+def test_texts_of_one_author_widen_the_interval() -> None:
+    slices, wrong = slices_of(["a"] * 8, known_words=None, leaning=None), np.array([True, True] + [False] * 6)
+    (_, alone), *_ = slice_errors(slices, wrong)
+    (_, tied), *_ = slice_errors(slices, wrong, np.arange(8) // 2)
+    assert tied.high > alone.high
 
 
 def test_decisions_of_other_texts_are_refused() -> None:

@@ -169,6 +169,8 @@ def predict(arguments: argparse.Namespace) -> int:
     if arguments.text and not arguments.file:
         raise UsageError("--text names a column of --file; give --file too")
     check_run(arguments.folder, arguments.threads)
+    if arguments.file == "":
+        raise UsageError("--file names no file; give a table, a .txt or '-'")
     if not arguments.texts and not arguments.file and not arguments.json:
         return _predict_lines(arguments)
     from seqlab.workflows.classify.predict import predict_texts, texts_to_predict
@@ -227,6 +229,8 @@ def report(arguments: argparse.Namespace) -> int:
     from seqlab.workflows.classify.request import check_run
 
     check_run(arguments.folder, arguments.threads)
+    if arguments.data == "":
+        raise UsageError("--data names nothing; say where the data lie now")
     from seqlab.workflows.classify.whole_report import report_classifier
 
     run, errors = report_classifier(

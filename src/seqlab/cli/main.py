@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -58,7 +59,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as error:
         if "--debug" in words:
             raise
-        return _fail(*explained(error))
+        return _fail(*explained(error), as_json="--json" in words)
 
 
 def explained(error: BaseException) -> tuple[str, int]:
@@ -98,6 +99,9 @@ def _terminate_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, former)
 
 
-def _fail(message: str, code: int) -> int:
-    print(f"seqlab: {' '.join(message.split())}", file=sys.stderr)
+def _fail(message: str, code: int, *, as_json: bool) -> int:
+    line = " ".join(message.split())
+    print(f"seqlab: {line}", file=sys.stderr)
+    if as_json:
+        print(json.dumps({"error": line}, ensure_ascii=False))
     return code

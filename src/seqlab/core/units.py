@@ -49,8 +49,10 @@ def parse_split(text: str) -> tuple[float, float, float]:
         shares = [float(part) for part in text.split("/")]
     except ValueError:
         shares = []
-    if len(shares) not in (2, 3) or not all(0 <= share <= 100 for share in shares) or shares[0] <= 0 or shares[1] <= 0:
+    if len(shares) not in (2, 3) or not all(0 <= share <= 100 for share in shares):
         raise UsageError(f"split '{text}' is not understood; give percentages such as 80/10/10 or 90/10")
+    if shares[0] <= 0 or shares[1] <= 0:
+        raise UsageError(f"split '{text}' leaves nothing to train on or to validate on; both need more than 0 percent")
     total = sum(shares)
     if abs(total - 100) > 1e-6:
         raise UsageError(f"split '{text}' adds up to {total:g}, not to 100; for example 80/10/10")

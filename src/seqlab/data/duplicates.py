@@ -8,13 +8,20 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+VARIATIONS = (0xFE00, 0xFE0F)  # marks that choose how a sign looks
+
 
 class _WithoutPunctuation(dict[int, str]):
-    """A table for `str.translate` that is filled as characters are met: punctuation becomes a space."""
+    """A table for `str.translate` that is filled as characters are met.
+
+    Punctuation becomes a space, and so do control and format characters (a zero-width space, say) and variation
+    selectors: no model here reads them (`words`).
+    """
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        self[code] = " " if unicodedata.category(character).startswith("P") else character
+        unseen = VARIATIONS[0] <= code <= VARIATIONS[1] or unicodedata.category(character)[0] in "PC"
+        self[code] = " " if unseen else character
         return self[code]
 
 
@@ -24,9 +31,10 @@ _PUNCTUATION = _WithoutPunctuation()
 def normalised(text: str) -> str:
     """The text as two readers would agree on it.
 
-    Case is folded (Unicode), accents are composed (NFC), every character of a Unicode class P… (punctuation)
-    becomes a space, and each run of white space one space, none at the ends. Digits and symbols such as + or ☹
-    count. Where nothing is left, as of ``:-)``, the punctuation counts as well.
+    Case is folded (Unicode), accents are composed (NFC), every character of a Unicode class P… (punctuation) or C…
+    (control, format) and every variation selector becomes a space, and each run of white space one space, none at
+    the ends. Digits and symbols such as + or ☹ count. Where nothing is left, as of ``:-)``, the punctuation counts
+    as well.
     """
     folded = unicodedata.normalize("NFC", text.casefold())
     return " ".join(folded.translate(_PUNCTUATION).split()) or " ".join(folded.split())

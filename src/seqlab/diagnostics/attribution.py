@@ -2,9 +2,9 @@
 
 The decision between two classes is the margin F = z_a − z_b. Of a model that reads a bag, each word's push is exact:
 F of the text minus F of the text without that word. Of a model that reads vectors in order, it is its integrated
-gradient along the straight path from no words (zero vectors) to the text,
+gradient along the straight path from no words (x⁰: zero vectors) to the text,
 
-    push_t = x_tᵀ · ∫₀¹ ∂F(α x)/∂x_t dα        Σ_t push_t = F(x) − F(0),
+    push_t = (x_t − x⁰_t)ᵀ · ∫₀¹ ∂F(x⁰ + α (x − x⁰))/∂x_t dα        Σ_t push_t = F(x) − F(x⁰),
 
 as a mean over midpoints; `gap` says how far the sum is off.
 """
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 POINTS = 64
 MOST_WORDS = 400  # left out one at a time; of a longer text the first 200 and the last 200
+FEWEST_WORDS, MOST_CHARACTERS = 20, 40_000_000  # read in all: of a very long text fewer words are left out
 CHARACTERS_AT_ONCE = 5_000_000  # of the texts that lack a word
 Logits = Callable[[Sequence[str]], NDArray[np.float64]]
 
@@ -31,7 +32,7 @@ class Pushes:
 
     spans: tuple[tuple[int, int], ...]
     values: NDArray[np.float64]
-    gap: float = 0.0  # |Σ − (F(x) − F(0))|, where the sum has to come to that
+    gap: float = 0.0  # |Σ − (F(x) − F(x⁰))|, where the sum has to come to that
 
 
 def leave_one_out(logits: Logits, text: str, spans: Sequence[tuple[int, int]], a: int, b: int) -> Pushes:
@@ -39,9 +40,10 @@ def leave_one_out(logits: Logits, text: str, spans: Sequence[tuple[int, int]], a
 
     Each text without a word is nearly as long as the text: all at once they would take the square of its length.
     """
-    half = MOST_WORDS // 2
+    most = min(MOST_WORDS, max(FEWEST_WORDS, MOST_CHARACTERS // max(1, len(text))))
+    half = most // 2
     tried = np.arange(len(spans))
-    if len(spans) > MOST_WORDS:
+    if len(spans) > most:
         tried = np.concatenate([tried[:half], tried[-half:]])
     piece = max(1, CHARACTERS_AT_ONCE // max(1, len(text)))
     whole = logits([text])[0]
@@ -58,18 +60,23 @@ def integrated_gradients(
     a: int,
     b: int,
     *,
+    start: torch.Tensor | None = None,
     points: int = POINTS,
 ) -> tuple[NDArray[np.float64], float]:
-    """Pushes of the T vectors x (T, D), and the gap; `decide` maps (B, T, D) and lengths (B,) to logits (B, K)."""
+    """Pushes of the T vectors x (T, D) from `start` (zeros), and the gap.
+
+    `decide` maps (B, T, D) and lengths (B,) to logits (B, K).
+    """
+    start = torch.zeros_like(x) if start is None else start
     steps = (torch.arange(points, dtype=x.dtype) + 0.5) / points
     gradient = torch.zeros_like(x)
     for some in torch.split(steps, 16):
-        path = (some[:, None, None] * x).requires_grad_()
+        path = (start + some[:, None, None] * (x - start)).requires_grad_()
         margin = _margin(decide, path, a, b)
         gradient += torch.autograd.grad(margin.sum(), path)[0].sum(0)
-    pushes = (x * gradient).sum(-1) / points
+    pushes = ((x - start) * gradient).sum(-1) / points
     with torch.no_grad():
-        ends = _margin(decide, torch.stack([torch.zeros_like(x), x]), a, b)
+        ends = _margin(decide, torch.stack([start, x]), a, b)
     gap = abs(float(pushes.sum() - (ends[1] - ends[0])))
     found: NDArray[np.float64] = pushes.double().numpy()
     return found, gap

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqlab.core.errors import DataError, UsageError
-from seqlab.evaluation.classification import Rate, or_null
+from seqlab.evaluation.classification import Rate, accuracy_of, or_null
 
 BINS = 15
 COLDEST, HOTTEST = 0.05, 20.0  # temperatures looked at
@@ -58,8 +58,10 @@ class Calibration:
         return {"ece": or_null(self.ece), "bins": bins}
 
 
-def calibration(truth: Places, probabilities: Numbers, bins: int = BINS) -> Calibration:
-    """Bins over the confidence in the predicted class; truth (n,), probabilities (n, K)."""
+def calibration(
+    truth: Places, probabilities: Numbers, bins: int = BINS, *, clusters: NDArray[Any] | None = None
+) -> Calibration:
+    """Bins over the confidence in the predicted class; truth (n,), probabilities (n, K), clusters of rows (n,)."""
     _check(truth, probabilities)
     if bins < 1:
         raise UsageError(f"{bins} bins; take at least 1")
@@ -70,12 +72,16 @@ def calibration(truth: Places, probabilities: Numbers, bins: int = BINS) -> Cali
     sizes, hits = np.bincount(places, minlength=bins), np.bincount(places[right], minlength=bins)
     sums = np.bincount(places, confidence, bins)
     found = tuple(
-        Bin(float(edges[b]), float(edges[b + 1]), n, float(sums[b]) / n, Rate(int(hits[b]), n))
+        Bin(float(edges[b]), float(edges[b + 1]), n, float(sums[b]) / n, _rate(right, places == b, clusters))
         for b, n in enumerate(sizes.tolist())
         if n
     )
     error = float(abs(hits - sums).sum()) / len(truth) if len(truth) else math.nan
     return Calibration(found, error)
+
+
+def _rate(right: NDArray[np.bool_], members: NDArray[np.bool_], clusters: NDArray[Any] | None) -> Rate:
+    return accuracy_of(right[members], None if clusters is None else clusters[members])
 
 
 def softmax(logits: Numbers, temperature: float = 1.0) -> Numbers:

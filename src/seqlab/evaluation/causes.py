@@ -26,6 +26,7 @@ KEPT = 3  # edits of each kind that are kept of a text, those that help most
 SHUFFLES = 5
 TOLERANCE = 0.02  # between the probabilities given and those that `predict` answers: batching may change bits
 DIRECTIONS = 12
+LONGEST = 100_000  # characters: a longer text would have to be read hundreds of times
 
 Classes = NDArray[np.int64]
 Progress = Callable[[float], None]
@@ -88,6 +89,8 @@ def find_causes(
 ) -> Causes:
     """Supported causes of at most `most` errors (a seeded sample of them, if there are more), and the base rates.
 
+    Texts of more than 100,000 characters are not examined.
+
     truth (n,), probabilities (n, K) of the texts as `predict` answers them; progress: is told the share done.
     The result does not depend on the order of the texts.
     """
@@ -95,10 +98,11 @@ def find_causes(
     wrong = probabilities.argmax(1) != truth
     fixed_order = sorted(range(len(texts)), key=lambda i: (texts[i], int(truth[i])))
     random = np.random.default_rng(seed)
-    errors = _sample(random, [i for i in fixed_order if wrong[i]], most)
-    right = [i for i in fixed_order if not wrong[i]]
+    readable = [i for i in fixed_order if len(texts[i]) <= LONGEST]
+    errors = _sample(random, [i for i in readable if wrong[i]], most)
+    right = [i for i in readable if not wrong[i]]
     matched = _matched(probabilities.max(1), errors, right, controls)
-    to_shuffle = _sample(random, fixed_order, most)
+    to_shuffle = _sample(random, readable, most)
 
     share = _Share(progress, len(errors) + len(matched) + len(to_shuffle))
     test = _Test(texts, truth, probabilities, predict, share)

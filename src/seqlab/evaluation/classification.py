@@ -42,12 +42,12 @@ Places = NDArray[np.int64]
 Limits = tuple[float, float]
 
 
-def wilson(share: float, n: float) -> Limits:
+def wilson(share: float, n: float, z: float = Z) -> Limits:
     """Wilson's interval of a share p of n:  (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n);  0 … 1 for n = 0."""
     if not n:
         return 0.0, 1.0
-    centre, shrink = share + Z * Z / (2 * n), 1 + Z * Z / n
-    reach = Z * math.sqrt(share * (1 - share) / n + (Z / (2 * n)) ** 2)
+    centre, shrink = share + z * z / (2 * n), 1 + z * z / n
+    reach = z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
     # Rounding must not leave the share itself outside.
     return max(0.0, min(share, (centre - reach) / shrink)), min(1.0, max(share, (centre + reach) / shrink))
 
@@ -199,9 +199,11 @@ def _groups(clusters: NDArray[Any] | None) -> Places | None:
 
 
 def accuracy_of(right: NDArray[np.bool_], clusters: NDArray[Any] | None = None, seed: int = 0) -> Rate:
-    """Wilson's interval, or a bootstrap over the clusters that widens as `statistics.strays` does for few of them.
+    """Wilson's interval; with clusters, that of as many independent rows as would spread as much.
 
-    Clusters with as many hits of as many rows are drawn together, which is the same lottery and quicker.
+        v = C/(C−1) Σ_c (h_c − p m_c)² / n²,    n' = min(n, p(1−p)/v)
+
+    C clusters of m_c rows with h_c hits each; for few of them Student's t with C − 1 degrees takes the place of z.
     """
     hits, n = int(right.sum()), len(right)
     groups = _groups(clusters)
@@ -211,14 +213,13 @@ def accuracy_of(right: NDArray[np.bool_], clusters: NDArray[Any] | None = None, 
     # Clusters that all are right, or all wrong, show no spread to draw from.
     if hits in (0, n) or count == 1:
         return Rate(hits, n, wilson(hits / n, _independent(np.zeros(n, np.int64), groups, 1)[0]))
-    per_cluster = np.stack([np.bincount(groups, right), np.bincount(groups)])
-    kinds, counts = np.unique(per_cluster, axis=1, return_counts=True)
-    draw = np.random.default_rng([seed, count])
-    shares = np.concatenate([times @ kinds[0] / (times @ kinds[1]) for times in _draws(draw, counts, len(counts))])
-    freedom = count - 1
-    strayed = (shares - hits / n) * math.sqrt(count / freedom)
-    strayed /= np.sqrt(draw.chisquare(freedom, len(shares)) / freedom)
-    return Rate(hits, n, _middle((hits / n + strayed).clip(0, 1)))
+    from scipy.stats import t
+
+    share = hits / n
+    strays = np.bincount(groups, right) - share * np.bincount(groups)
+    variance = count / (count - 1) * float(strays @ strays) / n**2
+    independent = min(n, share * (1 - share) / variance) if variance else n
+    return Rate(hits, n, wilson(share, independent, float(t.ppf((1 + LEVEL) / 2, count - 1))))
 
 
 def _draws(draw: np.random.Generator, counts: Places, width: int) -> Iterator[Places]:

@@ -131,4 +131,13 @@ def shuffles(text: str, how_many: int, seed: int) -> list[str]:
         return []
     random = np.random.default_rng([seed, zlib.crc32(text.encode("utf-8", "surrogatepass"))])
     orders = [random.permutation(len(words)).tolist() for _ in range(how_many)]
-    return [replace(text, [(word, words[i].text) for word, i in zip(words, order, strict=True)]) for order in orders]
+    return [_with_words(text, words, [words[i].text for i in order]) for order in orders]
+
+
+def _with_words(text: str, places: list[Piece], words: list[str]) -> str:
+    """The text with other words in the places of its own, in one pass: a text may be very long."""
+    parts, done = [], 0
+    for place, word in zip(places, words, strict=True):
+        parts += [text[done : place.start], word]
+        done = place.end
+    return "".join([*parts, text[done:]])

@@ -1,6 +1,6 @@
 """Slices of a test set: groups of texts that share something a classifier may stumble over. Slices overlap.
 
-Here is only who belongs to which; how sure an error rate is, others say.
+Rows that belong together (duplicates, texts of one author) widen the interval of a slice's error rate.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqlab.core.errors import UsageError
+from seqlab.evaluation.classification import Rate, accuracy_of
 from seqlab.evaluation.english import contrasts, denies
 from seqlab.evaluation.text_pieces import word_forms
 
@@ -57,8 +59,10 @@ def slices_of(
     return [piece for piece in slices if piece.members.any()]
 
 
-def slice_errors(slices: Iterable[Slice], wrong: Members) -> list[tuple[Slice, int, int]]:
-    """(slice, errors, texts) of each slice; wrong: (n,) of all the test texts."""
+def slice_errors(
+    slices: Iterable[Slice], wrong: Members, clusters: NDArray[Any] | None = None
+) -> list[tuple[Slice, Rate]]:
+    """Each slice with its error rate; wrong (n,) and clusters (n,) of all the test texts."""
     rows = []
     for piece in slices:
         if piece.members.shape != wrong.shape:
@@ -66,7 +70,7 @@ def slice_errors(slices: Iterable[Slice], wrong: Members) -> list[tuple[Slice, i
                 f"slice '{piece.name}' is of {len(piece.members):,} texts and there are {len(wrong):,} decisions: "
                 "pass those of the same texts"
             )
-        rows.append((piece, int((piece.members & wrong).sum()), int(piece.members.sum())))
+        rows.append((piece, accuracy_of(wrong[piece.members], None if clusters is None else clusters[piece.members])))
     return rows
 
 

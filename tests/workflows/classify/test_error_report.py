@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.workflows.classify.conftest import reviews
 
-from seqlab.core.errors import DataError, UsageError
+from seqlab.core.errors import DataError
 from seqlab.data.words import read_words
 from seqlab.diagnostics.attribution import Pushes
 from seqlab.workflows.classify import errors
@@ -90,7 +90,7 @@ def test_the_same_report_twice_is_the_same_page(table: Path, tmp_path: Path, few
 def test_data_that_changed_are_refused(table: Path, tmp_path: Path) -> None:
     train_classifier(table, out=tmp_path / "run", threads=1, bucket_bits=12)
     table.write_text(table.read_text() + "one more,positive\n")
-    with pytest.raises(UsageError, match="have changed since it was trained"):
+    with pytest.raises(DataError, match="have changed since it was trained"):
         report_classifier(tmp_path / "run", threads=1)
 
 

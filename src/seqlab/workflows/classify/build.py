@@ -98,8 +98,8 @@ def class_weights(settings: ClassifySettings, data: Prepared) -> torch.Tensor | 
     """n / (K n_k): every class counts the same in the sum."""
     if not settings.training.balance:
         return None
-    seen = np.bincount(data.truth[data.split.train], minlength=len(data.labels)).clip(min=1)
-    return torch.from_numpy(seen.sum() / (np.count_nonzero(seen) * seen)).float()
+    seen = np.bincount(data.truth[data.split.train], minlength=len(data.labels))
+    return torch.from_numpy(seen.sum() / (np.count_nonzero(seen) * seen.clip(min=1))).float()
 
 
 def validations(settings: ClassifySettings, texts: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -147,7 +148,10 @@ class Prepared(Texts):
 
 def prepare_texts(settings: ClassifySettings, reporter: Reporter, kept: Kept | None = None) -> Prepared:
     """Read, split, hash; everything follows from the data and the settings, so that a run that goes on reads again."""
-    return prepared_for(settings.model, read_texts(settings, reporter, kept), reporter)
+    texts = read_texts(settings, reporter, kept)
+    if kept is not None and read_sizes(kept.files).labels != texts.labels:
+        raise DataError("the labels of the data are not those of the run; restore the data")
+    return prepared_for(settings.model, texts, reporter)
 
 
 def read_texts(settings: ClassifySettings, reporter: Reporter, kept: Kept | None = None) -> Texts:
@@ -191,22 +195,22 @@ def _check_classes(source: Labelled, labels: tuple[str, ...]) -> None:
     """Refuse a column that holds names of rows rather than of classes."""
     if len(labels) > MOST_CLASSES or len(labels) * len(source.texts) > MOST_DECISIONS:
         raise DataError(
-            f"{source.name} has {len(labels):,} classes in {len(source.texts):,} rows: too many to decide between; "
-            "name another column with --label, or merge the rare ones"
+            f"{source.name} has {len(labels):,} classes in {len(source.texts):,} rows: too many to decide between (at "
+            f"most {MOST_CLASSES:,} classes, and {MOST_DECISIONS:,} for classes times rows); name another column with "
+            "--label, or merge the rare ones"
         )
 
 
 def ordered_labels(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """The different labels: numbers by value, everything else by name."""
-    found = set(labels)
-
-    def number(label: str) -> float:
-        return float(label)
-
+    """The different labels: numbers by value, everything else by name, 'nan' too: it has no place among numbers."""
+    found = sorted(set(labels))
     try:
-        return tuple(sorted(found, key=lambda label: (number(label), label)))
+        numbers = [float(label) for label in found]
     except ValueError:
-        return tuple(sorted(found))
+        return tuple(found)
+    if any(map(math.isnan, numbers)):
+        return tuple(found)
+    return tuple(label for _, label in sorted(zip(numbers, found, strict=True)))
 
 
 def _for_average(

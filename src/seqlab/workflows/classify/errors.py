@@ -73,7 +73,7 @@ class ErrorAnalysis:
 def analyse_errors(run: ClassifierRun, data: Prepared, measured: Measured, reporter: Reporter) -> ErrorAnalysis:
     texts, wrong = data.texts(measured.part), ~measured.right
     with reporter.task("slicing the texts", None):
-        slices = _slices(data, texts, wrong)
+        slices = _slices(data, texts, wrong, data.split.clusters[data.rows(measured.part)])
     sentiment = sentiment_classes(data.labels)
     challenge = None if sentiment is None else run_challenge(run.probabilities, *sentiment)
     most, controls = EXAMINED.get(run.settings.model.kind, EXAMINED_OTHERS)
@@ -100,10 +100,10 @@ def analyse_errors(run: ClassifierRun, data: Prepared, measured: Measured, repor
     return ErrorAnalysis(slices, challenge, causes, mistakes)
 
 
-def _slices(data: Prepared, texts: Sequence[str], wrong: Any) -> list[tuple[Slice, Rate]]:
+def _slices(data: Prepared, texts: Sequence[str], wrong: Any, clusters: Any) -> list[tuple[Slice, Rate]]:
     train = data.texts("train")
     leaning = None
     if len(data.labels) == 2 and sentiment_classes(data.labels) is not None:
         leaning = leaning_of(train, np.asarray(data.truth[data.split.train] == 1))
     slices = slices_of(texts, known_words=words_seen(train), leaning=leaning)
-    return [(one, Rate(errors, n)) for one, errors, n in slice_errors(slices, wrong)]
+    return slice_errors(slices, wrong, clusters)

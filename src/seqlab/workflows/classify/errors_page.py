@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from seqlab.diagnostics.attribution import Pushes
-from seqlab.evaluation.causes import Causes
+from seqlab.evaluation.causes import LONGEST, Causes
 from seqlab.evaluation.challenge import ChallengeResult, sentiment_classes
 from seqlab.evaluation.edits import KINDS, MEANINGS
 from seqlab.pages.class_charts import slice_picture
@@ -35,13 +35,19 @@ def error_values(run: Run, data: Prepared, measured: Measured, errors: ErrorAnal
         "slices": [(one.name, one.explanation) for one, rate in errors.slices if rate.n],
         "challenge": _challenge_rows(errors.challenge),
         "challenge_sentence": _challenge_sentence(errors.challenge),
-        "method": method_of(run),  # type: ignore[arg-type]
+        "method": _method(run, errors.mistakes),
         "directions": _directions(errors.mistakes, data),
         "causes_sentence": _causes_sentence(errors.causes),
         "causes": _cause_rows(errors.causes),
         "no_cause": f"{errors.causes.none:,} of {len(errors.causes.examined):,}",
         "shuffled": _shuffled(errors.causes),
     }
+
+
+def _method(run: Run, mistakes: list[Mistake]) -> str:
+    gap = max((mistake.pushes.gap for mistake in mistakes), default=0.0)
+    off = f"; they add up to the change of the margin, off by {gap:.2g} at most" if gap else ""
+    return method_of(run) + off  # type: ignore[arg-type]
 
 
 def _challenge_rows(found: ChallengeResult | None) -> list[list[str]]:
@@ -135,7 +141,8 @@ def _causes_sentence(causes: Causes) -> str:
         return "There is no error to examine."
     which = f"All {causes.errors:,} errors were examined"
     if examined < causes.errors:
-        which = f"Of {causes.errors:,} errors {examined:,}, drawn at random, were examined"
+        which = f"Of {causes.errors:,} errors {examined:,}, drawn at random from texts up to {LONGEST:,} characters, "
+        which += "were examined"
     supported = f"{examined - causes.none:,} have a cause that a test on the model supports"
     telling = (
         f"Mended more often than luck explains: {', '.join(causes.telling)}."

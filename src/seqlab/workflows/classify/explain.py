@@ -31,7 +31,8 @@ def pushes_of(run: ClassifierRun, text: str, a: int, b: int) -> Pushes:
     rows = reader.read([text])
     with torch.no_grad():
         x = run.model.embedding(torch.from_numpy(rows.ids))
-    values, gap = integrated_gradients(run.model.decide, x, a, b)
+    no_words = torch.cat([x[:1], torch.zeros_like(x[1:])])  # the begin id stands before every text
+    values, gap = integrated_gradients(run.model.decide, x, a, b, start=no_words)
     return Pushes(tuple(spans), _spread(values[1:], len(spans)), gap)
 
 

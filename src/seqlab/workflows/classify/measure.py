@@ -69,8 +69,9 @@ def measure_part(model: Any, data: Prepared, part: str, temperature: float, repo
         z = logits_of(model, data.inputs, rows, progress=reporter.advance)
     truth = data.truth[rows]
     probabilities = softmax(z, temperature)
-    figures = figures_of(truth, probabilities, data.labels, clusters=data.split.clusters[rows])
-    before, after = calibration(truth, softmax(z)), calibration(truth, probabilities)
+    clusters = data.split.clusters[rows]
+    figures = figures_of(truth, probabilities, data.labels, clusters=clusters)
+    before, after = (calibration(truth, p, clusters=clusters) for p in (softmax(z), probabilities))
     return Measured(part, z, truth, temperature, figures, before, after)
 
 

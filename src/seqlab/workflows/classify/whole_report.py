@@ -6,7 +6,7 @@ from pathlib import Path
 
 from seqlab.core.errors import DataError, UsageError
 from seqlab.core.reporting import Reporter
-from seqlab.core.settings.fields import with_flags
+from seqlab.core.settings.fields import with_changes, with_flags
 from seqlab.data.corpora import CORPORA
 from seqlab.runs.run import load
 from seqlab.runs.task import Kept
@@ -33,14 +33,16 @@ def report_classifier(
     run: ClassifierRun = load(folder, "classify")
     if run.final is None:
         raise UsageError(f"{folder} has not finished; go on with {run.task.way_on(run.folder)}")
-    settings = run.settings if data is None else with_flags(run.settings, {"data": str(data)})
+    # Given vectors are in the weights by now: their file may be gone.
+    settings = with_changes(run.settings, {"model": {"vectors": None}})
+    settings = settings if data is None else with_flags(settings, {"data": str(data)})
     place = settings.data.data
     if place != "-" and not Path(place).exists() and place not in CORPORA:
         raise DataError(f"the data of {folder} are no longer at {place}; say where they are with --data")
     with deterministic(threads or run.record["threads"]):
         read = run.task.prepare(settings, reporter, Kept(run.kept, run.record["checksums"], data is not None))
         if read.checksums["data"] != run.record["checksums"]["data"]:
-            raise UsageError(
+            raise DataError(
                 f"the data of {folder} have changed since it was trained (the checksum differs); restore them"
             )
         errors = analyse_errors(run, read, measured_again(run, read, reporter), reporter)
