@@ -70,7 +70,9 @@ def test_data_list_shows_licences(seqlab_command: Command) -> None:
     assert all(corpus["licence"] for corpus in corpora)
     labelled = {corpus["name"] for corpus in corpora if corpus["kind"] == "labelled"}
     assert labelled == {"imdb", "rotten-tomatoes"}
-    assert {corpus["kind"] for corpus in corpora} == {"text", "labelled"}
+    verses = {corpus["name"] for corpus in corpora if corpus["kind"] == "verses"}
+    assert verses == {f"bible-{edition}" for edition in ("kjv", "web", "asv", "bbe", "ylt")}
+    assert {corpus["kind"] for corpus in corpora} == {"text", "labelled", "verses"}
     (glove,) = seqlab_command("data", "list", "--json").json["vectors"]
     assert (glove["name"], glove["kind"], glove["licence"]) == ("glove-6b-50d", "vectors", "PDDL-1.0")
 

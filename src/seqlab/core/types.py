@@ -159,6 +159,34 @@ class LabelBatch:
         return [LabelBatch(self.inputs.part(a, b), self.labels[a:b]) for a, b in pairwise(edges)]
 
 
+# --------------------------------------------------------------------------- translation
+
+IGNORED = -1  # a target that is padding: nothing is to be predicted there
+
+
+@dataclass(frozen=True)
+class PairBatch:
+    """Sources with their targets, padded on the right."""
+
+    source: PaddedBatch
+    inputs: Tensor  # (B, T) what the decoder reads: the tag of the target, then its tokens
+    targets: Tensor  # (B, T) what it is to predict: the tokens, then the end; IGNORED in the padding
+    count: int  # targets that are real
+
+    fresh = True
+
+    def cut(self, pieces: int) -> Sequence[PairBatch]:
+        rows = len(self.inputs)
+        pieces = min(pieces, rows)
+        edges = [k * rows // pieces for k in range(pieces + 1)]
+        return [self._part(a, b) for a, b in pairwise(edges)]
+
+    def _part(self, start: int, end: int) -> PairBatch:
+        targets = self.targets[start:end]
+        count = int((targets != IGNORED).sum())
+        return PairBatch(self.source.part(start, end), self.inputs[start:end], targets, count)
+
+
 class Scorer(Protocol):
     """Anything that can score text: a run, a model with its tokenizer, a stranger, a reader of normalised text."""
 

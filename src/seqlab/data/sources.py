@@ -74,13 +74,17 @@ def check_source(source: str) -> Path:
     path = checked_path(source)
     if source != "-" and not path.exists() and source in CORPORA and CORPORA[source].kind != "text":
         raise UsageError(
-            f"the corpus '{source}' is a table of labelled texts, no running text; name one of running text: "
+            f"the corpus '{source}' is a table of {_rows_of(source)}, no running text; name one of running text: "
             + ", ".join(name for name, corpus in CORPORA.items() if corpus.kind == "text")
         )
     if source != "-" and not path.exists() and source not in CORPORA:
         hint = nearest(source, CORPORA) if os.sep not in source and "." not in source else ""
         raise DataError(f"there is no file, folder or corpus '{source}'{hint or '; check the path'}")
     return path
+
+
+def _rows_of(corpus: str) -> str:
+    return "labelled texts" if CORPORA[corpus].kind == "labelled" else "verses"
 
 
 def read_text(source: str, encoding: str = "utf-8") -> tuple[Text, str]:

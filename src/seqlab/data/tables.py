@@ -68,15 +68,19 @@ class JsonTable(Table):
         )
 
 
-def read_table(path: Path, ending: str, name: str) -> JsonTable | DelimitedTable:
-    """The table in a file of valid UTF-8; `ending` says how it is written, `name` is for messages."""
-    return _read_jsonl(path, name) if ending == ".jsonl" else _read_delimited(path, ending, name)
+def read_table(path: Path, ending: str, name: str, *, quoted: bool = True) -> JsonTable | DelimitedTable:
+    """The table in a file of valid UTF-8; `ending` says how it is written, `name` is for messages.
+
+    With `quoted=False` a quote is a character like any other.
+    """
+    return _read_jsonl(path, name) if ending == ".jsonl" else _read_delimited(path, ending, name, quoted)
 
 
-def _read_delimited(path: Path, ending: str, name: str) -> DelimitedTable:
+def _read_delimited(path: Path, ending: str, name: str, quoted: bool) -> DelimitedTable:
     csv.field_size_limit(LONGEST_FIELD)
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=_delimiter(file, ending), strict=True)
+        dialect: Any = {"quoting": csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, "strict": True}
+        reader = csv.reader(file, delimiter=_delimiter(file, ending), **dialect)
         numbered = _numbered_rows(reader, name)
         first_line, first = next(numbered, (0, []))
         if not first:

@@ -94,16 +94,17 @@ class Tokenizer(ABC):
         return ended
 
     def encode(self, text: str) -> Encoding:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise DataError(f"the text has a lone surrogate at character {error.start}: not Unicode") from None
+        _refuse_surrogates(text)
         parts = list(self.encode_pieces(cut_text(text)))
         nothing = np.zeros(0, np.int64)
         ids = np.concatenate([nothing, *(ids for ids, _ in parts)])
         end = np.cumsum(np.concatenate([nothing, *(lengths for _, lengths in parts)]))
         start = np.concatenate([nothing, [0], end[:-1]])[: len(end)]
         return Encoding(ids, start, end, self.is_unknown(ids))
+
+    def encode_each(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of many short texts, each by itself."""
+        return [self.encode(text).ids for text in texts]
 
     def is_unknown(self, ids: Ids) -> NDArray[np.bool_]:
         return np.zeros(len(ids), bool) if self.unknown_id is None else ids == self.unknown_id
@@ -135,6 +136,13 @@ class Tokenizer(ABC):
 
     def save(self, path: Path) -> None:
         write_bytes(path, self.to_bytes())
+
+
+def _refuse_surrogates(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"the text has a lone surrogate at character {error.start}: not Unicode") from None
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
@@ -380,6 +388,15 @@ class BPETokenizer(Tokenizer):
             yield ids, self._lengths[ids]
             if len(remembered) > self.most_remembered:
                 remembered.clear()
+
+    def encode_each(self, texts: Sequence[str]) -> list[Ids]:
+        """Every different word is merged once for all texts."""
+        for text in texts:
+            _refuse_surrogates(text)
+        words = [self._space_and_word.findall(text) for text in texts]
+        different = list(dict.fromkeys(word for of_text in words for word in of_text))
+        merged = {w: e.ids for w, e in zip(different, self._library.encode_batch_fast(different), strict=True)}
+        return [np.array([i for word in of_text for i in merged[word]], np.int64) for of_text in words]
 
     def spelling(self, token: int, previous: int | None) -> bytes:
         return self._bytes[token]
