@@ -7,6 +7,8 @@ run.score("any text").nats
 duel = seqlab.compare_lms("my.txt", models="lstm,transformer", match="parameters", seeds=3)
 run = seqlab.train_classifier("reviews.csv", text="review", label="stars", out="runs/reviews")
 run.predict(["not half bad"])
+run = seqlab.train_translator("pairs.tsv", budget="1h", out="runs/pairs")
+run.translate(["a sentence"], to="de")
 sheet = seqlab.perplexity_sheet(["runs/mine", "runs/other"], ["new.txt"])
 matrix = seqlab.domain_matrix(["novels.txt", "letters.txt"], budget="60s")
 
@@ -36,9 +38,11 @@ if TYPE_CHECKING:
     from seqlab.workflows.classify.train import train_classifier as train_classifier
     from seqlab.workflows.duel.classify import compare_classifiers as compare_classifiers
     from seqlab.workflows.duel.lm import compare_lms as compare_lms
+    from seqlab.workflows.duel.translate import compare_translators as compare_translators
     from seqlab.workflows.lm.train import train_lm as train_lm
     from seqlab.workflows.sheet.matrix import domain_matrix as domain_matrix
     from seqlab.workflows.sheet.sheet import perplexity_sheet as perplexity_sheet
+    from seqlab.workflows.translate.train import train_translator as train_translator
 
     scorer, figures = ModuleScorer, figures_of
 
@@ -51,7 +55,9 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 _PUBLIC = {
     "train_lm": "seqlab.workflows.lm.train:train_lm",
     "train_classifier": "seqlab.workflows.classify.train:train_classifier",
+    "train_translator": "seqlab.workflows.translate.train:train_translator",
     "compare_classifiers": "seqlab.workflows.duel.classify:compare_classifiers",
+    "compare_translators": "seqlab.workflows.duel.translate:compare_translators",
     "compare_lms": "seqlab.workflows.duel.lm:compare_lms",
     "perplexity_sheet": "seqlab.workflows.sheet.sheet:perplexity_sheet",
     "domain_matrix": "seqlab.workflows.sheet.matrix:domain_matrix",

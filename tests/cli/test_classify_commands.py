@@ -54,6 +54,15 @@ def test_predict(seqlab_command: Command, classifier: Path) -> None:
     assert float(probability) == pytest.approx(first["probabilities"]["positive"], abs=1e-4)
 
 
+def test_texts_may_follow_an_option(seqlab_command: Command, classifier: Path) -> None:
+    found = [
+        seqlab_command("classify", "predict", str(classifier), *words)
+        for words in (("--json", "a", "b"), ("a", "b", "--json"))
+    ]
+    assert found[0].out == found[1].out
+    assert len(json.loads(found[0].out)["predictions"]) == 2
+
+
 def test_predict_a_file_and_a_table(seqlab_command: Command, classifier: Path, tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("a good film\na dull film\n")
     (tmp_path / "new.csv").write_text("id,review\n1,a good film\n2,a dull film\n")

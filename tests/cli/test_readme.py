@@ -8,6 +8,7 @@ import pytest
 from tests.cli.conftest import Command
 from tests.conftest import nonsense
 from tests.workflows.classify.conftest import reviews
+from tests.workflows.translate.conftest import pairs
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -34,6 +35,8 @@ def texts(tmp_path: Path) -> None:
         (tmp_path / name).write_text(nonsense(1500, seed))
     rows = [f'"{text}",{label}' for text, label in reviews(120)]
     (tmp_path / "my.csv").write_text("\n".join(["review,stars", *rows]))
+    lines = ["english\tfrench", *("\t".join(row[:2]) for row in pairs(80))]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines), encoding="utf-8")
 
 
 @pytest.mark.usefixtures("texts")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 from seqlab.cli.arguments import Parser, add_common, add_fields, add_run_folder, add_settings, given, given_settings
 from seqlab.cli.duel import show_duel
-from seqlab.cli.terminal import TerminalReporter, emit_json, table
-from seqlab.core.errors import DataError, UsageError
+from seqlab.cli.terminal import TerminalReporter, emit_json, table, typed_lines
+from seqlab.core.errors import UsageError
 from seqlab.core.settings.classify import PRESETS, ClassifierDuelSettings, ClassifySettings
 from seqlab.core.settings.fields import dashed
 from seqlab.core.units import human_seconds
@@ -158,7 +157,7 @@ def _add_predict(actions: Any) -> None:
     parser.add_argument("--text", metavar="COLUMN", help="column of the texts in --file")
     parser.add_argument("--encoding", default="utf-8", help="encoding of --file (default: utf-8)")
     add_common(parser)
-    parser.set_defaults(run=predict, parser=parser)
+    parser.set_defaults(run=predict, parser=parser, rest="texts")
 
 
 def predict(arguments: argparse.Namespace) -> int:
@@ -192,21 +191,9 @@ def _predict_lines(arguments: argparse.Namespace) -> int:
 
     if sys.stdin is None:
         raise UsageError("there is no standard input to read; give a text or --file")
-    for one in predict_lines(arguments.folder, _typed_lines(sys.stdin.buffer), threads=arguments.threads):
+    for one in predict_lines(arguments.folder, typed_lines(sys.stdin.buffer), threads=arguments.threads):
         print(_line(one), flush=True)
     return 0
-
-
-def _typed_lines(stream: BinaryIO) -> Iterator[str]:
-    """Lines of UTF-8 as they come; a byte-order mark before the first is no text."""
-    for number, line in enumerate(stream, start=1):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"standard input, line {number:,}: byte {line[error.start]:#04x} is not valid UTF-8; "
-                "convert it, or give the file with --file and --encoding"
-            ) from None
 
 
 def _line(one: Any) -> str:

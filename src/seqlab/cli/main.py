@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -11,7 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 import seqlab
-from seqlab.cli import classify, data, demo, lm, runs
+from seqlab.cli import classify, data, demo, lm, runs, translate
 from seqlab.cli.arguments import Parser
 from seqlab.core.errors import SeqlabError, UsageError
 
@@ -24,6 +25,8 @@ examples:
   seqlab lm perplexity runs/my-lstm-1 --on other.txt
   seqlab classify train my.csv --text review --label stars
   seqlab classify predict runs/my-average-1 "not half bad, good B-movie fun"
+  seqlab translate train pairs.tsv --budget 1h
+  seqlab translate run runs/pairs-transformer-1 "a sentence"
   seqlab runs list                               what was trained, and what it reached
   seqlab data list                               texts that come with packages
 """
@@ -33,7 +36,7 @@ def build_parser() -> Parser:
     parser = Parser(prog="seqlab", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"seqlab {seqlab.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
-    for command in (demo, data, lm, classify, runs):
+    for command in (demo, data, lm, classify, translate, runs):
         command.add_commands(commands)
     parser.set_defaults(run=None, parser=parser)
     return parser
@@ -45,6 +48,7 @@ def main(words: Sequence[str] | None = None) -> int:
     _prepare_process()
     try:
         arguments, unknown = build_parser().parse_known_args(words)
+        unknown = _with_rest(arguments, unknown)
         if unknown:
             arguments.parser.refuse_unknown(unknown)
         if arguments.run is None:
@@ -60,6 +64,15 @@ def main(words: Sequence[str] | None = None) -> int:
         if "--debug" in words:
             raise
         return _fail(*explained(error), as_json="--json" in words)
+
+
+def _with_rest(arguments: argparse.Namespace, unknown: list[str]) -> list[str]:
+    """Words after an option belong to a command that takes any number of them; what is left nobody takes."""
+    rest = getattr(arguments, "rest", None)
+    if rest is None:
+        return unknown
+    getattr(arguments, rest).extend(word for word in unknown if not word.startswith("-"))
+    return [word for word in unknown if word.startswith("-")]
 
 
 def explained(error: BaseException) -> tuple[str, int]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, BinaryIO
 
+from seqlab.core.errors import DataError
 from seqlab.core.reporting import Reporter
 from seqlab.core.units import human_seconds
 
@@ -113,3 +115,15 @@ def table(header: list[str], rows: list[list[str]], *, left: int = 1) -> str:
         return "  ".join(cells).rstrip()
 
     return "\n".join([line(header), "  ".join("─" * w for w in widths), *map(line, rows)])
+
+
+def typed_lines(stream: BinaryIO) -> Iterator[str]:
+    """Lines of UTF-8 as they come; a byte-order mark before the first is no text."""
+    for number, line in enumerate(stream, start=1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"standard input, line {number:,}: byte {line[error.start]:#04x} is not valid UTF-8; "
+                "convert it, or give the file with --file and --encoding"
+            ) from None

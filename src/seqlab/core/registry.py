@@ -34,6 +34,13 @@ CLASSIFIERS: dict[str, str] = {
     "transformer": "seqlab.models.encoder_classifier:TransformerClassifier",
 }
 
+# Encoder-decoders: ``memory = model.encode(source)``, ``logits, state = model(ids, memory, state)``.
+TRANSLATORS: dict[str, str] = {
+    "transformer": "seqlab.models.translator:TransformerTranslator",
+    "gru": "seqlab.models.recurrent_translator:GRUTranslator",
+    "lstm": "seqlab.models.recurrent_translator:LSTMTranslator",
+}
+
 # Variants that layers are made in.
 POSITIONS = ("rotary", "sinusoidal", "learned")
 ATTENTIONS = ("softmax", "separable", "random_features")
@@ -47,6 +54,7 @@ POOLINGS = ("last", "mean", "max", "attention", "first")
 TASKS: dict[str, str] = {
     "lm": "seqlab.workflows.lm.task:LanguageModelling",
     "classify": "seqlab.workflows.classify.task:Classifying",
+    "translate": "seqlab.workflows.translate.task:Translating",
 }
 
 # Layers: ``y, state = layer(x, state, lengths)`` for the recurrent ones; see each one's docstring.

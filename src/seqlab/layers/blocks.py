@@ -139,3 +139,11 @@ class EncoderDecoderBlock(Block):
         mixed, source, _ = self.cross(u, memory, memory, key_lengths=memory_lengths, state=source)
         x = self.after(x, mixed, self.norm_cross, lengths)
         return self.feed_forward(x, entered, lengths), (own, source)
+
+    def cross_weights(self, x: Tensor, source: State) -> Tensor:
+        """What each position attends to in a source that the state holds.    x (B, T, D) -> (B, N, T, S)"""
+        u = self.before(x, self.norm_attention, None)
+        mixed, _, _ = self.attention(u, u, u, causal=True)
+        x = self.after(x, mixed, self.norm_attention, None)
+        _, weights, _ = self.cross.look(self.before(x, self.norm_cross, None), state=source)
+        return weights

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqlab.core.state import State
-from seqlab.core.types import LabelBatch, PairCounts, TokenBatch
+from seqlab.core.types import LabelBatch, PairBatch, PairCounts, TokenBatch
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,16 @@ class NextToken:
 def counted_pairs(model: Any, batch: PairCounts, state: State) -> Loss:
     """Σ −ln p(second | first) over counted pairs, differentiated by hand (`ops.pairs`)."""
     return Loss(model.nats_of_pairs(batch), batch.count)
+
+
+@dataclass(frozen=True)
+class TargetTokens:
+    """Σ −ln p(token | those before it, the source) over the targets; a share `smoothing` is spread over all tokens."""
+
+    smoothing: float = 0.0
+
+    def __call__(self, model: Any, batch: PairBatch, state: State) -> Loss:
+        return Loss(model.nats(batch, self.smoothing), batch.count)
 
 
 @dataclass(frozen=True)

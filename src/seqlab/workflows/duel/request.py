@@ -8,10 +8,12 @@ from typing import Any
 from seqlab.core.errors import UsageError
 from seqlab.core.settings.classify import CLASSIFY_RULES, ClassifierDuelSettings
 from seqlab.core.settings.duel import LM_RULES, DuelSettings, check_duel
-from seqlab.core.settings.fields import check_threads
+from seqlab.core.settings.fields import check_threads, with_flags
+from seqlab.core.settings.translate import TRANSLATE_RULES, TranslateSettings, TranslatorDuelSettings
 from seqlab.data.sources import check_encoding, check_source
 from seqlab.runs.folder import holds_nothing
 from seqlab.workflows.classify.request import check_data
+from seqlab.workflows.translate.request import check_places
 
 
 def check_compare(text: str, asked: dict[str, Any], said: dict[str, Any], out: str | None, threads: int | None) -> None:
@@ -31,6 +33,17 @@ def check_compare_classifiers(
     check_duel(ClassifierDuelSettings(**asked), said, CLASSIFY_RULES)
     check_encoding(said.get("encoding", "utf-8"))
     check_data(data)
+    check_out(out)
+
+
+def check_compare_translators(
+    data: str, asked: dict[str, Any], said: dict[str, Any], out: str | None, threads: int | None
+) -> None:
+    """Refuse, in one line, what `compare_translators` could never do."""
+    check_threads(threads)
+    check_duel(TranslatorDuelSettings(**asked), said, TRANSLATE_RULES)
+    check_encoding(said.get("encoding", "utf-8"))
+    check_places(with_flags(TranslateSettings(), {**said, "data": data}).data)
     check_out(out)
 
 

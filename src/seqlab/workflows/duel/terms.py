@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -85,4 +85,23 @@ ERROR_RATE = Terms(
     fitted="fitted at once",
     learnt="numbers",
     bounds=(0.0, 1.0),
+)
+
+BITS_PER_TARGET_BYTE = replace(
+    BITS_PER_BYTE,
+    models="translators",
+    figure="bits per byte of the targets",
+    phrase="{} bits per byte of the targets",
+    ordered=False,
+    validated="bits per byte of validation targets",
+    curve_note="The curves validate on some of the validation pairs.",
+    counted="pieces",
+    block="sentence pairs",
+    blocks="sentence pairs",
+    held_out="held-out pairs",
+    noise="the test pairs alone leave",
+    very="these very pairs",
+    fitted="fitted at once",
+    learnt="numbers",
+    flops=None,
 )

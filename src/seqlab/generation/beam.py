@@ -1,0 +1,205 @@
+"""From an encoded source to its translation: greedy, sampled, or by beam search.
+
+A hypothesis is the ids after the tag; its score is Σ ln p(id), the end included. Beams compare Σ ln p / n^α, n being
+the number of ids: α = 0 favours short ones, α = 1 compares means. The model is asked for one more id of every row at a
+time; what it remembers is reordered with the rows, and the encoded source only where sentences are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqlab.core.errors import UsageError
+from seqlab.core.state import State, reorder
+from seqlab.generation.sampling import Choice
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """ids without the end; `ended`: the end was reached before the limit."""
+
+    ids: tuple[int, ...]
+    score: float  # Σ ln p, with that of the end if it was reached
+    ended: bool
+
+    def value(self, penalty: float) -> float:
+        """Σ ln p / n^α"""
+        return float(self.score / max(1, len(self.ids) + self.ended) ** penalty)
+
+
+@dataclass(frozen=True)
+class Search:
+    """How far and how wide to look."""
+
+    beam: int = 4
+    penalty: float = 1.0  # α
+    n_best: int = 1
+
+    def __post_init__(self) -> None:
+        if self.beam < 1:
+            raise UsageError(f"--beam {self.beam} is too small; the least is 1 (greedy)")
+        if not 1 <= self.n_best <= self.beam:
+            raise UsageError(f"--n-best {self.n_best} is out of range; a beam of {self.beam} has 1 to {self.beam}")
+        if not self.penalty >= 0:
+            raise UsageError(f"--length-penalty {self.penalty} must be a number of 0 or more")
+
+
+@torch.inference_mode()
+def decode_one_by_one(
+    model: Any,
+    memory: Any,
+    tag: int,
+    limits: Sequence[int],
+    end: int,
+    choice: Choice,
+    generators: Sequence[torch.Generator],
+    *,
+    cached: bool = True,
+) -> list[Hypothesis]:
+    """One id at a time for each source, by `choice` (temperature 0: greedy); at most `limits` ids each."""
+    rows = list(range(len(limits)))
+    ids: list[list[int]] = [[] for _ in limits]
+    scores, ended = [0.0] * len(limits), [False] * len(limits)
+    state: State = None
+    while rows:
+        logits, state = _next(model, memory, tag, [ids[row] for row in rows], state, cached)
+        logs = torch.log_softmax(logits.double(), -1)
+        chosen = choice.of_each(logits, [generators[row] for row in rows])
+        added = logs.gather(1, torch.tensor(chosen)[:, None])[:, 0].tolist()
+        for row, token, log in zip(rows, chosen, added, strict=True):
+            scores[row] += log
+            ended[row] = token == end
+            if not ended[row]:
+                ids[row].append(token)
+        staying = [k for k, row in enumerate(rows) if not ended[row] and len(ids[row]) < limits[row]]
+        memory, state = _kept(memory, staying, len(rows)), _kept(state, staying, len(rows))
+        rows = [rows[k] for k in staying]
+    return [Hypothesis(tuple(ids[row]), scores[row], ended[row]) for row in range(len(limits))]
+
+
+@torch.inference_mode()
+def beam_search(
+    model: Any,
+    memory: Any,
+    tag: int,
+    limits: Sequence[int],
+    end: int,
+    search: Search,
+    *,
+    cached: bool = True,
+) -> list[list[Hypothesis]]:
+    """The `n_best` hypotheses of each source that the search finds, best first."""
+    sentences = [_Sentence(number, limit, search, [Hypothesis((), 0.0, False)]) for number, limit in enumerate(limits)]
+    alive, state = list(sentences), None
+    while alive:
+        live = [hypothesis for sentence in alive for hypothesis in sentence.live]
+        logits, state = _next(model, memory, tag, [list(one.ids) for one in live], state, cached)
+        kept, first, counts = [], 0, []
+        for sentence, found in zip(alive, _expanded(alive, logits, search.beam), strict=True):
+            parents = sentence.step(found, end)
+            kept += [first + parent for parent in parents]
+            counts.append(len(parents))
+            first += sentence.width
+        if not kept:
+            break
+        memory = _repeated(memory, [s.width for s in alive], counts)
+        state = reorder(state, torch.tensor(kept))
+        alive = [sentence for sentence in alive if sentence.live]
+    return [sentence.best() for sentence in sentences]
+
+
+@dataclass
+class _Sentence:
+    """The hypotheses of one source."""
+
+    number: int
+    limit: int
+    search: Search
+    live: list[Hypothesis]
+    finished: list[Hypothesis] = field(default_factory=list)
+    width: int = 1  # rows that it had when the model was last asked
+
+    def step(self, found: list[tuple[int, int, float]], end: int) -> list[int]:
+        """Take the candidates (parent, token, score), best first; the parents of those that live on are returned.
+
+        An end among the first `beam` is finished and leaves the beam; a sentence is done when as many as the beam is
+        wide are finished, or when nothing that lives can become better than the best of them.
+        """
+        self.width = len(self.live)
+        going: list[Hypothesis] = []
+        parents: list[int] = []
+        for rank, (parent, token, score) in enumerate(found):
+            before = self.live[parent]
+            if token == end:
+                if rank < self.search.beam:
+                    self.finished.append(Hypothesis(before.ids, score, True))
+            elif len(going) < self.search.beam:
+                going.append(Hypothesis((*before.ids, token), score, False))
+                parents.append(parent)
+        self.live = going
+        if going and len(going[0].ids) >= self.limit:
+            self.finished += going
+            self.live = []
+        if self._is_done():
+            self.live = []
+        return parents if self.live else []
+
+    def _is_done(self) -> bool:
+        if len(self.finished) >= self.search.beam:
+            return True
+        if len(self.finished) < self.search.n_best or not self.live:
+            return False
+        # Scores only fall; at best the highest keeps its score and has the limit's length.
+        reachable = self.live[0].score / max(1, self.limit + 1) ** self.search.penalty
+        worst = sorted((one.value(self.search.penalty) for one in self.finished), reverse=True)[self.search.n_best - 1]
+        return bool(worst >= reachable)
+
+    def best(self) -> list[Hypothesis]:
+        """Those that reached their end before those that did not."""
+        ranked = sorted(self.finished, key=lambda one: (not one.ended, -one.value(self.search.penalty)))
+        return ranked[: self.search.n_best]
+
+
+def _next(model: Any, memory: Any, tag: int, ids: list[list[int]], state: State, cached: bool) -> tuple[Tensor, State]:
+    """Logits (R, V) of what follows the ids of each row; without a cache everything is read anew."""
+    if not cached:
+        logits, _ = model(torch.tensor([[tag, *some] for some in ids]), memory)
+        return logits[:, -1], None
+    logits, state = model(torch.tensor([[some[-1] if some else tag] for some in ids]), memory, state)
+    return logits[:, -1], state
+
+
+def _expanded(alive: list[_Sentence], logits: Tensor, beam: int) -> list[list[tuple[int, int, float]]]:
+    """Of each sentence the best 2·beam continuations (parent, token, score), best first: enough if half of them end."""
+    logs = torch.log_softmax(logits.double(), -1)
+    vocabulary, found, first = logs.shape[1], [], 0
+    scores = torch.tensor([one.score for sentence in alive for one in sentence.live], dtype=torch.float64)
+    logs = logs + scores[:, None]
+    for sentence in alive:
+        some = logs[first : first + len(sentence.live)].flatten()
+        values, places = some.topk(min(2 * beam, len(some)))
+        found.append(
+            [(p // vocabulary, p % vocabulary, v) for v, p in zip(values.tolist(), places.tolist(), strict=True)]
+        )
+        first += len(sentence.live)
+    return found
+
+
+def _kept(state: State, rows: list[int], count: int) -> State:
+    return state if len(rows) == count else reorder(state, torch.tensor(rows, dtype=torch.long))
+
+
+def _repeated(memory: Any, had: list[int], have: list[int]) -> Any:
+    """The encoded sources, one row for each hypothesis that lives on."""
+    if had == have:
+        return memory
+    firsts, rows = 0, []
+    for old, new in zip(had, have, strict=True):
+        rows += [firsts] * new
+        firsts += old
+    return reorder(memory, torch.tensor(rows, dtype=torch.long))

@@ -1,0 +1,1 @@
+"""Translation: encode once, translate to many."""
