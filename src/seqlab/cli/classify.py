@@ -172,11 +172,11 @@ def predict(arguments: argparse.Namespace) -> int:
         raise UsageError("--file names no file; give a table, a .txt or '-'")
     if not arguments.texts and not arguments.file and not arguments.json:
         return _predict_lines(arguments)
-    from seqlab.workflows.classify.predict import predict_texts, texts_to_predict
+    from seqlab.workflows.classify.predict import given_or_read, predict_texts
 
     reporter = TerminalReporter()
     source = arguments.file or (None if arguments.texts else "-")
-    texts = texts_to_predict(arguments.texts, source, arguments.text, arguments.encoding, reporter)
+    texts = given_or_read(arguments.texts, source, arguments.text, arguments.encoding, reporter)
     found = predict_texts(arguments.folder, texts, threads=arguments.threads, reporter=reporter)
     if arguments.json:
         emit_json({"predictions": [{"label": one.label, "probabilities": one.probabilities} for one in found]})

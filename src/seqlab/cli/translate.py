@@ -180,11 +180,11 @@ def run(arguments: argparse.Namespace) -> int:
     }
     if not arguments.texts and arguments.file is None and not arguments.json:
         return _run_lines(arguments, to, how)
-    from seqlab.workflows.translate.translate import sentences_of, translate_sentences
+    from seqlab.workflows.translate.translate import given_or_read, translate_sentences
 
     reporter = TerminalReporter()
     place = arguments.file or (None if arguments.texts else "-")
-    sources = sentences_of(arguments.texts, place, arguments.text, arguments.encoding, reporter)
+    sources = given_or_read(arguments.texts, place, arguments.text, arguments.encoding, reporter)
     done = translate_sentences(arguments.folder, sources, to, threads=arguments.threads, reporter=reporter, **how)
     if arguments.json:
         emit_json({"translations": done.rows(), "saved": done.saved or None})

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seqlab.core.errors import DataError, UsageError, nearest
-from seqlab.core.reporting import ByteProgress
+from seqlab.core.reporting import ByteProgress, Reporter
 from seqlab.data.columns import choose_columns, choose_text
 from seqlab.data.corpora import CORPORA, load_corpus
 from seqlab.data.sources import (
@@ -129,6 +129,18 @@ def read_unlabelled(
     if not texts:
         raise DataError(f"{found.shown} has no rows; give one text at least")
     return texts, (*notes, *_empty_texts(texts))
+
+
+def given_or_read(
+    texts: Sequence[str], source: str | None, column: str | None, encoding: str, reporter: Reporter
+) -> list[str]:
+    """The texts given, or those of a file or of standard input ('-')."""
+    if source is None:
+        return list(texts)
+    found, notes = read_unlabelled(source, text=column, encoding=encoding)
+    for line in notes:
+        reporter.note(line)
+    return found
 
 
 def kept_source(sha256: str) -> str | None:

@@ -144,6 +144,16 @@ def check_value(f: Field, value: Any) -> None:
         check(value)
 
 
+def check_said_of_model(settings: Any, said: Collection[str]) -> None:
+    """Refuse what a person said of a model, one that comes with seqlab, that has no such thing."""
+    kind = settings.model.kind
+    kinds_of = {f.name: f.metadata["kinds"] for f in dataclasses.fields(settings.model)}
+    own = [name for name, kinds in kinds_of.items() if kinds is None or kind in kinds]
+    for name, (group, f) in flags_of(type(settings)).items():
+        if name in said and group == "model" and f.name not in own:
+            raise UsageError(f"model '{kind}' has no setting '{dashed(name)}'{nearest(name, own)}")
+
+
 # --------------------------------------------------------------------------- flags and tables
 
 

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from seqlab.core.errors import UsageError, nearest
 from seqlab.core.registry import PLACEMENTS, SCORES, TRANSLATORS
 from seqlab.core.settings.duel import DuelSettings, Rules
 from seqlab.core.settings.fields import (
@@ -15,11 +14,10 @@ from seqlab.core.settings.fields import (
     SHARE,
     Limits,
     Preset,
+    check_said_of_model,
     check_settings,
-    dashed,
     fill,
     filled,
-    flags_of,
     setting,
 )
 from seqlab.core.settings.training import SIZES, TrainingSettings
@@ -146,15 +144,9 @@ def fill_translate(settings: TranslateSettings) -> TranslateSettings:
 
 
 def check_said_of_translator(settings: TranslateSettings, said: Collection[str]) -> None:
-    """Refuse what a person said of a model that has no such thing."""
-    kind = settings.model.kind
-    if kind not in PRESETS:
-        return
-    known = {f.name: f.metadata["kinds"] for f in dataclasses.fields(TranslatorSettings)}
-    own = [name for name, kinds in known.items() if kinds is None or kind in kinds]
-    for name, (group, f) in flags_of(TranslateSettings).items():
-        if name in said and group == "model" and f.name not in own:
-            raise UsageError(f"model '{kind}' has no setting '{dashed(name)}'{nearest(name, own)}")
+    """Refuse what a person said of a model that has no such thing; one of somebody's own may have anything."""
+    if settings.model.kind in PRESETS:
+        check_said_of_model(settings, said)
 
 
 def names_in(listed: str) -> list[str]:

@@ -6,22 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from seqlab.core.reporting import Reporter
-from seqlab.data.labelled import read_unlabelled
+from seqlab.data.labelled import given_or_read as given_or_read
 from seqlab.runs.run import load
 from seqlab.training.determinism import deterministic
 from seqlab.workflows.classify.run import ClassifierRun, Prediction
-
-
-def texts_to_predict(
-    texts: Sequence[str], source: str | None, column: str | None, encoding: str, reporter: Reporter
-) -> list[str]:
-    """The texts given, or those of a file or of standard input ('-')."""
-    if source is None:
-        return list(texts)
-    found, notes = read_unlabelled(source, text=column, encoding=encoding)
-    for line in notes:
-        reporter.note(line)
-    return found
 
 
 def predict_texts(

@@ -10,7 +10,7 @@ from typing import Any
 
 from seqlab.core.errors import DataError
 from seqlab.core.reporting import Reporter
-from seqlab.data.labelled import read_unlabelled
+from seqlab.data.labelled import given_or_read as given_or_read
 from seqlab.runs.run import load
 from seqlab.training.determinism import deterministic
 from seqlab.workflows.translate.interpreter import Translation
@@ -49,18 +49,6 @@ class Translated:
             f"the sources were encoded once for {others + 1} targets: {others} encodings saved "
             f"({seconds:.2f} s, {share:.0%} of the time that separate runs would take)"
         )
-
-
-def sentences_of(
-    texts: Sequence[str], source: str | None, column: str | None, encoding: str, reporter: Reporter
-) -> list[str]:
-    """The sentences given, or those of a file or of standard input ('-')."""
-    if source is None:
-        return list(texts)
-    found, notes = read_unlabelled(source, text=column, encoding=encoding)
-    for line in notes:
-        reporter.note(line)
-    return found
 
 
 def translate_sentences(
