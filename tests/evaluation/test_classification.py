@@ -482,6 +482,17 @@ def test_single_texts_as_clusters_are_mcnemars_test() -> None:
     assert (tied.low, tied.high) == pytest.approx((plain.low, plain.high), abs=0.004)
 
 
+def test_the_paired_interval_with_clusters_by_hand() -> None:
+    """Three authors of 2, 2 and 4 texts; a alone is right on 2, 0 and 1 of them, b alone on 0, 1 and 0."""
+    a = np.array([1, 1, 0, 0, 1, 1, 0, 0], bool)
+    b = np.array([0, 0, 1, 0, 0, 1, 0, 0], bool)
+    found = mcnemar(a, b, np.array([0, 0, 1, 1, 2, 2, 2, 2]))
+    value = 2 / 8
+    strays = (2 - 2 * value) ** 2 + (-1 - 2 * value) ** 2 + (1 - 4 * value) ** 2
+    reach = 4.302652729749464 * math.sqrt(3 / 2 * strays) / 8  # Student's t, 2 degrees
+    assert (found.low, found.high) == pytest.approx((max(-1, value - reach), min(1, value + reach)))
+
+
 def test_texts_that_err_together_are_not_called_different_by_luck() -> None:
     """30 groups of 20 texts, each group decided as one, both classifiers equally good: 5 % at most, not 40 %."""
     draw = np.random.default_rng(5)
