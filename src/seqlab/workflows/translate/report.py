@@ -47,6 +47,7 @@ def write_report(run: TranslatorRun, data: Prepared) -> None:
         ),
         "curve": _curve(lines, data),
         "picture": None if picture is None else embedded(picture),
+        "smoothing": run.settings.training.smoothing,
         "targets": [_target(run, data, one) for one in measured],
         "notes": data.notes,
         "settings": settings_rows(run.settings),
