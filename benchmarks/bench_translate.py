@@ -215,8 +215,9 @@ def many_targets() -> None:
     encoder, source, decoder = projections(tokens, m, k)
     once = DEPTH * (encoder + source + m * feed)
     each = DEPTH * (decoder + tokens * feed) + tokens * k * (VOCABULARY + k)
-    counted = [counted_products(lambda: model.encode(batch)), counted_products(lambda: decode(model.encode(batch), 0))]
-    for name, formula, found in (("encoding", once, counted[0]), ("each target", each, counted[1] - counted[0])):
+    reading = counted_products(lambda: model.encode(batch))
+    both = counted_products(lambda: decode(model.encode(batch), 0))
+    for name, formula, found in (("encoding", once, reading), ("each target", each, both - reading)):
         share = found / (formula * SENTENCES)
         print(
             f"  multiply-adds of {name}: formula {formula:,} a sentence, counted {found / SENTENCES:,.0f} (×{share:.3f})"
