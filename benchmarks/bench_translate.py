@@ -219,9 +219,7 @@ def many_targets() -> None:
     both = counted_products(lambda: decode(model.encode(batch), 0))
     for name, formula, found in (("encoding", once, reading), ("each target", each, both - reading)):
         share = found / (formula * SENTENCES)
-        print(
-            f"  multiply-adds of {name}: formula {formula:,} a sentence, counted {found / SENTENCES:,.0f} (×{share:.3f})"
-        )
+        print(f"  multiply-adds of {name}: {formula:,} a sentence by the formula, ×{share:.3f} counted")
     rows = []
     with torch.inference_mode():
         for targets in range(1, 9):
