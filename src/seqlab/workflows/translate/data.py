@@ -17,7 +17,7 @@ from seqlab.core.files import canonical_json
 from seqlab.core.reporting import Reporter
 from seqlab.core.seeding import numpy_generator
 from seqlab.core.settings.translate import ParallelSettings, TranslateSettings, default_pieces, names_in
-from seqlab.data.duplicates import duplicate_sets
+from seqlab.data.duplicates import clusters_of, duplicate_sets
 from seqlab.data.pair_batches import Pairs, Rows
 from seqlab.data.parallel import Parallel, read_parallel
 from seqlab.data.tokenizers import BPETokenizer, Tokenizer, read_tokenizer
@@ -188,16 +188,21 @@ def split_rows(parallel: Parallel, split: str, held_out: int, seed: int) -> dict
     rows = np.arange(n)
     if split == "end":
         return {"train": rows[: n - 2 * held], "validation": rows[n - 2 * held : n - held], "test": rows[n - held :]}
-    first = duplicate_sets(parallel.sources)
-    _, cluster = np.unique(first, return_inverse=True)
-    order = numpy_generator(seed, "split", 0).permutation(int(cluster.max()) + 1)[cluster]
-    ranked = np.argsort(order, kind="stable")
-    edges = np.searchsorted(order[ranked], [order[ranked][min(2 * held, n) - 1] + 1, order[ranked][held - 1] + 1])
-    test, validation = ranked[: edges[1]], ranked[edges[1] : edges[0]]
-    train = ranked[edges[0] :]
-    if not len(train) or not len(validation):
-        raise DataError(f"{parallel.name}: nearly all rows have the same source, so that none can be held out")
-    return {"train": np.sort(train), "validation": np.sort(validation), "test": np.sort(test)}
+    cluster = clusters_of(duplicate_sets(parallel.sources), None)
+    drawn = numpy_generator(seed, "split", 0).permutation(int(cluster.max()) + 1)[cluster]
+    ranked = np.argsort(drawn, kind="stable")  # rows in the order of their drawn clusters
+    tested, validated = (_end_of_cluster(drawn[ranked], count) for count in (held, 2 * held))
+    parts = {"train": ranked[validated:], "validation": ranked[tested:validated], "test": ranked[:tested]}
+    if not all(map(len, parts.values())):
+        raise DataError(
+            f"{parallel.name}: so many rows have the same source that none can be held out; remove repetitions"
+        )
+    return {name: np.sort(some) for name, some in parts.items()}
+
+
+def _end_of_cluster(ranks: Places, count: int) -> int:
+    """How many rows there are up to the end of the cluster that row number `count` is in."""
+    return int(np.searchsorted(ranks, ranks[count - 1], side="right"))
 
 
 def _tokenizer(settings: TranslateSettings, parallel: Parallel, train: Places, reporter: Reporter) -> Tokenizer:
