@@ -96,11 +96,10 @@ class Prepared:
     @cached_property
     def counts(self) -> NDArray[np.int64]:
         """How often each piece stands in the targets to learn from, the end included.    (V,)"""
-        counted = np.zeros(self.tokenizer.vocab_size, np.int64)
-        for number, rows in enumerate(self.pairs.targets):
-            for row in self.pairs.source[self.learnt[self.pairs.target[self.learnt] == number]]:
-                np.add.at(counted, rows[row], 1)
-        counted[self.pairs.end] += len(self.learnt)
+        source, target = self.pairs.source[self.learnt], self.pairs.target[self.learnt]
+        rows = [self.pairs.targets[k][row] for k, row in zip(target.tolist(), source.tolist(), strict=True)]
+        counted = np.bincount(np.concatenate(rows), minlength=self.tokenizer.vocab_size)
+        counted[self.pairs.end] += len(rows)
         return counted
 
     @property

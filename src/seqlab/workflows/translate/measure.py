@@ -23,7 +23,6 @@ QUICK_SENTENCES = 48  # translated on the way, greedily
 TOKENS_AT_ONCE = 6_000
 VALIDATION_BLEU, VALIDATION_BITS = "validation_bleu", "validation_bits_per_byte"
 COPYING = "copying the source"
-HELD_OUT = ("validation", "test")
 
 Places = NDArray[np.int64]
 
@@ -154,21 +153,24 @@ def measure_part(run: TranslatorRun, data: Prepared, part: str, reporter: Report
 
 def measure_run(run: TranslatorRun, data: Prepared, reporter: Reporter) -> dict[str, Any]:
     """The last line of a run: losses on both held-out parts, and translations of the test sentences, scored once."""
-    losses = {}
-    for part in HELD_OUT:
-        pairs = data.pairs_of(part)
-        total, count = nats_of_pairs(run.model, data, pairs)
-        bits = total / math.log(2) / int(bytes_of_pairs(data, pairs).sum())
-        losses[part] = {"pieces": count, "nats_per_piece": total / count, "bits_per_byte": bits}
+    pairs = data.pairs_of("validation")
+    total, count = nats_of_pairs(run.model, data, pairs)
     measured = measure_part(run, data, "test", reporter)
     run.measured["test"] = measured
+    tested = [sum(getattr(one, name) for one in measured) for name in ("nats", "pieces", "bytes")]
     best = max(measured, key=lambda one: one.figures.bleu.score)
     return {
-        **losses,
+        "validation": _loss(total, count, int(bytes_of_pairs(data, pairs).sum())),
+        "test": _loss(*tested),
         "targets": [one.as_json() for one in measured],
         "verdict": [verdict(one) for one in measured],
         "headline": {"label": f"BLEU (test, {best.name})", "value": best.figures.bleu.score},
     }
+
+
+def _loss(nats: float, pieces: int, target_bytes: int) -> dict[str, Any]:
+    bits = nats / (math.log(2) * target_bytes)
+    return {"pieces": pieces, "nats_per_piece": nats / pieces, "bits_per_byte": bits}
 
 
 def verdict(one: MeasuredTarget) -> str:
