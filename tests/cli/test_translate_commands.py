@@ -80,7 +80,13 @@ def test_run_prints_a_line_for_each_target(seqlab_command: Command, translator: 
 def test_standard_input_line_by_line(translator: Path) -> None:
     words = [sys.executable, "-m", "seqlab", "translate", "run", str(translator), "--to", "french"]
     done = subprocess.run(words, input="sun\nmoon\n\n", capture_output=True, text=True, check=True)
-    assert len(done.stdout.splitlines()) == 3
+    lines = done.stdout.split("\n")
+    assert len(lines) == 4
+    assert lines[2] == ""  # of nothing the translation is nothing
+    typed = subprocess.run([*words, "--n-best", "2"], input="sun\n", capture_output=True, text=True, check=True)
+    assert len(typed.stdout.splitlines()) == 2
+    refused = subprocess.run([*words, "--beam", "0"], input="", capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
 
 
 def test_resume(seqlab_command: Command, translator: Path) -> None:
@@ -137,7 +143,7 @@ def test_wrong_use_of_a_run_is_one_line(seqlab_command: Command, translator: Pat
     for words, message in [
         (["run", "run", "--to", "german", "sun"], "was not trained for 'german'; it knows french, backwards"),
         (["run", "run", "--to", "french,french", "sun"], "given twice"),
-        (["run", "run", "--beam", "0", "sun"], "--beam 0 is too small"),
+        (["run", "run", "--beam", "0", "sun"], "--beam 0 is out of range"),
         (["run", "run", "--file", "x.txt", "sun"], "both say what to translate"),
         (["run", "nowhere", "sun"], "nowhere"),
         (["evaluate", "run", "--part", "train"], "--part 'train' is not known"),

@@ -60,6 +60,24 @@ def test_quotes_that_do_not_close_are_characters(tmp_path: Path) -> None:
         read_parallel(written(tmp_path, "pairs.csv", 'en,de\n"Go," he said.,x\n'))
 
 
+def test_quotes_that_close_on_another_line_join_nothing(tmp_path: Path) -> None:
+    """A quotation over several sentences: no row swallows the next ones."""
+    rows = [
+        f"{'“' if k else ''}{chr(34) if k == 1 else ''}say {k}{chr(34) if k == 4 else ''}\tsag {k}" for k in range(6)
+    ]
+    found = read_parallel(written(tmp_path, "talk.tsv", "en\tde\n" + "\n".join(rows).replace("“", "") + "\n"))
+    assert len(found.sources) == 6
+    assert found.sources[1] == '"say 1'
+
+
+def test_names_that_were_said_are_names(tmp_path: Path) -> None:
+    place = written(tmp_path, "pairs.tsv", "English sentence\tGerman sentence\nGo on.\tWeiter.\n")
+    assert read_parallel(place, source="English sentence").sources == ("Go on.",)
+    assert read_parallel(place, to=["German sentence"]).sources == ("Go on.",)
+    first_pair = read_parallel(written(tmp_path, "other.tsv", "Go.\tGeh.\nStop.\tHalt.\n"))
+    assert first_pair.sources == ("Go.", "Stop.")
+
+
 def test_files_line_by_line(tmp_path: Path) -> None:
     one, two = written(tmp_path, "a.en", "x\ny\nz\n"), written(tmp_path, "a.de", "1\n2\n3\n")
     (tmp_path / "a.fr.gz").write_bytes(gzip.compress(b"i\nii\niii"))
@@ -94,6 +112,8 @@ def test_files_line_by_line(tmp_path: Path) -> None:
         ({"a.tsv": "en\tde\nx\tx\ny\ty\n"}, {}, UsageError, "is the same text as the source"),
         ({"a.txt": "x\n", "b.txt": "y\n"}, {"to": ["p", "q"]}, UsageError, "names 2 targets, but there are 1"),
         ({"a.txt": "x\n", "b.tsv": "y\n"}, {}, UsageError, "is a table"),
+        ({"a.tsv": "en\tde\tde\nx\ty\tz\n"}, {}, DataError, "2 columns called 'de'"),
+        ({"a.tsv": "en\tde,AT\tfr\nx\ty\tz\n"}, {}, UsageError, "cannot be called 'de,AT'"),
     ],
 )
 def test_what_cannot_be_read_is_one_line(
@@ -206,6 +226,8 @@ def test_a_batch_is_shifted_by_one_and_padded() -> None:
     assert batch.inputs.tolist() == [[10, 4, 9, 9], [10, 5, 6, 7]]
     assert batch.targets.tolist() == [[4, 9, IGNORED, IGNORED], [5, 6, 7, 9]]
     assert batch.count == 6
+    tagged = some_pairs(4).batch(np.array([0, 3, 4, 7]))
+    assert tagged.inputs[:, 0].tolist() == [10, 10, 11, 11]  # the tag tells the targets apart
 
 
 @given(st.integers(2, 60), st.integers(20, 400), st.integers(0, 5))

@@ -1,6 +1,7 @@
 """Beam search, greedy and sampled decoding: against brute force, without a cache, and the model's own scores."""
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,60 @@ def test_a_wider_beam_scores_no_worse_without_a_penalty(model: Any) -> None:
     assert wide.score >= narrow.score - 1e-12 or not narrow.ended
 
 
+class Table:
+    """A model whose next token depends on what was written alone: probabilities by prefix; any other never ends."""
+
+    def __init__(self, rows: dict[tuple[int, ...], list[float]], vocabulary: int) -> None:
+        self.rows = rows
+        self.endless = [(1 - 1e-12) / (vocabulary - 1)] * (vocabulary - 1) + [1e-12]
+
+    def __call__(self, ids: torch.Tensor, memory: Any, state: Any = None) -> tuple[torch.Tensor, None]:
+        found = [self.rows.get(tuple(row[1:]), self.endless) for row in ids.tolist()]
+        return torch.tensor(found, dtype=torch.float64).log()[:, None], None
+
+
+def search_table(rows: dict[tuple[int, ...], list[float]], search: Search, limit: int = 6) -> list[Hypothesis]:
+    vocabulary = len(rows[()])
+    memory = torch.zeros(1, 1, 1)  # nobody reads it; it is reordered like a recurrent state
+    return beam_search(Table(rows, vocabulary), memory, 99, [limit], vocabulary - 1, search, cached=False)[0]
+
+
+def test_the_penalty_divides_by_the_length_to_its_power() -> None:
+    short, long = Hypothesis((0,), math.log(0.5), True), Hypothesis((0, 1, 0), math.log(0.3), True)
+    assert short.value(1.0) == pytest.approx(math.log(0.5) / 2)
+    assert long.value(0.5) == pytest.approx(math.log(0.3) / 2)
+    assert Hypothesis((0, 1), -1.0, False).value(1.0) == -0.5  # no end was counted
+    # "end" at once has probability 0.3; three tokens and the end 0.7 · 0.9³: less as a product, more as a mean.
+    rows = {(): [0.7, 1e-9, 0.3], (0,): [0.6, 1e-9, 0.4], (0, 0): [1e-9, 1e-9, 1.0]}
+    by_sum, by_mean = (search_table(rows, Search(4, penalty))[0] for penalty in (0.0, 1.0))
+    assert by_sum.ids == (0, 0)
+    assert by_mean.ids == (0, 0)
+    rows = {(): [0.4, 1e-9, 0.6], (0,): [0.9, 1e-9, 0.1], (0, 0): [1e-9, 1e-9, 1.0]}
+    assert search_table(rows, Search(4, 0.0))[0].ids == ()
+    assert search_table(rows, Search(4, 1.0))[0].ids == (0, 0)
+
+
+def test_it_goes_on_while_something_longer_can_still_win() -> None:
+    """The empty one ends at once with a mean of ln 0.75; what lives has ln 0.25 so far, and a mean of ln 0.25 / 6."""
+    sure = [1.0 - 2e-9, 1e-9, 1e-13]
+    rows = {(): [0.25, 1e-9, 0.75]} | {(0,) * k: sure for k in range(1, 5)} | {(0,) * 5: [1e-9, 1e-9, 1.0 - 2e-9]}
+    assert search_table(rows, Search(2, 1.0))[0].ids == (0,) * 5
+
+
+def test_what_lives_on_may_come_from_beyond_the_first_candidates() -> None:
+    """One of two ends; the second that lives on is the third candidate, and becomes the better one."""
+    spread = [0.3, 0.14, 0.14, 0.14, 0.28 - 1e-9, 1e-9]
+    rows = {
+        (): [0.5, 0.5 - 4e-9, 1e-9, 1e-9, 1e-9, 1e-9],
+        (0,): [0.4 - 4e-9, 1e-9, 1e-9, 1e-9, 1e-9, 0.6],  # 0.3 ends, 0.2 goes on
+        (1,): spread,  # 0.15 goes on with 0
+        (0, 0): [0.1, 0.1, 0.1, 0.1, 0.1, 0.5],  # 0.1 ends
+        (1, 0): [1e-9, 1e-9, 1e-9, 1e-9, 1e-9, 1.0 - 5e-9],  # 0.15 ends
+    }
+    found = search_table(rows, Search(2, 0.0, n_best=2))
+    assert [one.ids for one in found] == [(0,), (1, 0)]
+
+
 def test_draws_follow_the_probabilities_and_their_seed() -> None:
     model = model_of("gru")
     memory = model.encode(source_batch([SOURCES[0]] * 2000, END))
@@ -129,7 +184,14 @@ def test_draws_follow_the_probabilities_and_their_seed() -> None:
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [(dict(beam=0), "too small"), (dict(beam=2, n_best=3), "1 to 2"), (dict(penalty=-1.0), "0 or more")],
+    [
+        (dict(beam=0), "out of range"),
+        (dict(beam=100_000), "1 .greedy. to 1,000"),
+        (dict(beam=2, n_best=3), "1 to 2"),
+        (dict(penalty=-1.0), "between 0 and 10"),
+        (dict(penalty=float("nan")), "between 0 and 10"),
+        (dict(penalty=1000.0), "between 0 and 10"),
+    ],
 )
 def test_searches_that_cannot_be(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):

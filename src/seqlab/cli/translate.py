@@ -189,9 +189,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         emit_json({"translations": done.rows(), "saved": done.saved or None})
         return 0
-    for row in done.rows():
-        for text in (row["text"], *row.get("alternatives", ())):
-            print(f"{row['target']}\t{text}" if len(done.targets) > 1 else text)
+    _print_rows(done)
     if done.saved:
         reporter.note(done.saved)
     return 0
@@ -202,10 +200,18 @@ def _run_lines(arguments: argparse.Namespace, to: list[str], how: dict[str, Any]
 
     if sys.stdin is None:
         raise UsageError("there is no standard input to read; give a sentence or --file")
-    lines = typed_lines(sys.stdin.buffer)
-    for name, text in translate_lines(arguments.folder, lines, to, threads=arguments.threads, **how):
-        print(text if len(to) == 1 else f"{name}\t{text}", flush=True)
+    lines, reporter = typed_lines(sys.stdin.buffer), TerminalReporter()
+    for done in translate_lines(arguments.folder, lines, to, threads=arguments.threads, reporter=reporter, **how):
+        _print_rows(done)
+        sys.stdout.flush()
     return 0
+
+
+def _print_rows(done: Any) -> None:
+    """A line for each translation; several targets are named."""
+    for row in done.rows():
+        for text in (row["text"], *row.get("alternatives", ())):
+            print(f"{row['target']}\t{text}" if len(done.targets) > 1 else text)
 
 
 # --------------------------------------------------------------------------- evaluate
@@ -216,7 +222,12 @@ def _add_evaluate(actions: Any) -> None:
     parser.add_argument("folder", metavar="RUN", help="run folder")
     parser.add_argument("--part", default="test", metavar="PART", help="test or validation (default: test)")
     parser.add_argument("--against", metavar="RUN", help="another run, compared on the same sentences")
-    parser.add_argument("--data", metavar="DATA", help="where the data lie now, if they were moved")
+    parser.add_argument(
+        "--data",
+        metavar="DATA",
+        nargs="+",
+        help="where the data lie now, if they were moved (all files, in their order)",
+    )
     _add_search(parser)
     add_common(parser)
     parser.set_defaults(run=evaluate, parser=parser)

@@ -20,7 +20,7 @@ from seqlab.data.sources import OPENERS, Text, check_encoding, checked_path, ope
 from seqlab.data.tables import TABLES, DelimitedTable, JsonTable, read_table
 
 SOURCE, TARGET = "source", "target"  # what the columns of a table without names are called
-COLUMN_NAME = re.compile(r"[^\W\d][\w.:-]{0,30}")
+COLUMN_NAME = re.compile(r"[^\W\d][\w-]{0,30}")
 SHOWN = 30
 
 
@@ -193,8 +193,11 @@ def _read_columns(place: str, source: str | None, to: Sequence[str], encoding: s
             f"translations beside it: {place} {path.with_suffix('')}.translated.txt"
         )
     text = open_file(place, encoding, _ending(path))
-    table, notes = _with_names(_table(text, _ending(path), place))
+    table, notes = _with_names(_table(text, _ending(path), place), [*([source] if source else []), *to])
     columns = [name.strip() for name in table.columns]
+    for name in columns:
+        if columns.count(name) > 1:
+            raise DataError(f"{place} has {columns.count(name)} columns called '{name}'; rename all but one of them")
     if source and source not in columns:
         raise UsageError(f"{place} has no column '{source}' for --source; its columns are {_listed(columns)}")
     first = columns.index(source) if source else 0
@@ -221,18 +224,26 @@ def _read_columns(place: str, source: str | None, to: Sequence[str], encoding: s
 
 
 def _table(text: Text, ending: str, place: str) -> JsonTable | DelimitedTable:
-    """Tab-separated sentences are seldom quoted: where quotes do not close, they are characters like others."""
-    try:
+    """Tab-separated sentences are seldom quoted: where quotes do not close, or only on another line, they are
+    characters like others."""
+    if ending != ".tsv":
         return read_table(text.path, ending, place)
+    try:
+        table = read_table(text.path, ending, place)
+        if not any("\n" in cell for row in table.rows for cell in row):
+            return table
     except DataError:
-        if ending != ".tsv":
-            raise
-        return read_table(text.path, ending, place, quoted=False)
+        pass
+    return read_table(text.path, ending, place, quoted=False)
 
 
-def _with_names(table: JsonTable | DelimitedTable) -> tuple[JsonTable | DelimitedTable, tuple[str, ...]]:
-    """A table of two columns whose first line is no pair of names is taken as source and target."""
+def _with_names(
+    table: JsonTable | DelimitedTable, said: Sequence[str]
+) -> tuple[JsonTable | DelimitedTable, tuple[str, ...]]:
+    """A table of two columns whose first line is no pair of names, and holds none that was said, has no names."""
     if not isinstance(table, DelimitedTable) or len(table.columns) != 2:
+        return table, ()
+    if set(said) & {name.strip() for name in table.columns}:
         return table, ()
     shown = " and ".join(f"'{name[:SHOWN]}'" for name in table.columns)
     if len(set(table.columns)) == 2 and all(COLUMN_NAME.fullmatch(name.strip()) for name in table.columns):
@@ -255,6 +266,10 @@ def _checked(found: Parallel) -> Parallel:
     sources = [" ".join(text.split()) for text in found.sources]
     targets = {name: [" ".join(text.split()) for text in texts] for name, texts in found.targets.items()}
     for name, texts in targets.items():
+        if not name or "," in name:
+            raise UsageError(
+                f"a target cannot be called '{name}': names stand with commas between; rename it, or say --to"
+            )
         if texts == sources and any(sources):
             raise UsageError(f"the target '{name}' is the same text as the source '{found.source}'; name another one")
     kept = [k for k, text in enumerate(sources) if text and any(texts[k] for texts in targets.values())]

@@ -18,6 +18,8 @@ from seqlab.core.errors import UsageError
 from seqlab.core.state import State, reorder
 from seqlab.generation.sampling import Choice
 
+WIDEST, STRONGEST = 1_000, 10.0  # beam; α
+
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -41,12 +43,12 @@ class Search:
     n_best: int = 1
 
     def __post_init__(self) -> None:
-        if self.beam < 1:
-            raise UsageError(f"--beam {self.beam} is too small; the least is 1 (greedy)")
+        if not 1 <= self.beam <= WIDEST:
+            raise UsageError(f"--beam {self.beam} is out of range; it has 1 (greedy) to {WIDEST:,} hypotheses")
         if not 1 <= self.n_best <= self.beam:
             raise UsageError(f"--n-best {self.n_best} is out of range; a beam of {self.beam} has 1 to {self.beam}")
-        if not self.penalty >= 0:
-            raise UsageError(f"--length-penalty {self.penalty} must be a number of 0 or more")
+        if not 0 <= self.penalty <= STRONGEST:
+            raise UsageError(f"--length-penalty {self.penalty} must lie between 0 and {STRONGEST:g}")
 
 
 @torch.inference_mode()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sacrebleu
+import torch
 from safetensors.numpy import load_file
 from tests.workflows.translate.conftest import TINY, pairs
 
@@ -17,8 +18,10 @@ from seqlab.core.errors import DataError, UsageError
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import with_flags
 from seqlab.core.settings.translate import TranslateSettings
+from seqlab.workflows.translate import measure
 from seqlab.workflows.translate.data import Prepared, prepare_pairs, split_rows
 from seqlab.workflows.translate.evaluate import evaluate_translator
+from seqlab.workflows.translate.measure import nats_of_each
 from seqlab.workflows.translate.task import Translating
 from seqlab.workflows.translate.train import train_translator
 from seqlab.workflows.translate.translate import translate_sentences
@@ -238,6 +241,79 @@ def test_counts_are_those_of_the_targets_to_learn_from(table: Path) -> None:
         np.add.at(expected, data.pairs.targets[0][data.pairs.source[pair]], 1)
     expected[data.tokenizer.end_id] = len(data.learnt)
     assert (data.counts == expected).all()
+
+
+def test_a_large_group_of_one_source_is_learnt_from_whatever_the_seed(tmp_path: Path) -> None:
+    table = tmp_path / "yes.tsv"
+    rows = [("Yes." if k < 50 else f"Sentence {k}.", f"Satz {k}") for k in range(200)]
+    table.write_text("en\tde\n" + "\n".join("\t".join(row) for row in rows), encoding="utf-8")
+    data = prepared(table)
+    for seed in range(30):
+        parts = split_rows(data.parallel, "random", 20, seed)
+        assert (len(parts["validation"]), len(parts["test"])) == (20, 20)
+        assert set(range(50)) <= set(parts["train"].tolist())
+
+
+def test_a_target_that_nobody_can_learn_is_refused(tmp_path: Path) -> None:
+    table = tmp_path / "rare.tsv"
+    rows = [(f"Sentence {k}.", f"Satz {k}", "phrase" if k == 59 else "") for k in range(60)]
+    table.write_text("en\tde\tfr\n" + "\n".join("\t".join(row) for row in rows), encoding="utf-8")
+    with pytest.raises(DataError, match="no training pair has a text in 'fr'"):
+        prepared(table, split="end")
+
+
+def test_losses_count_bytes_of_the_original_and_are_the_same_in_pieces(table: Path, tmp_path: Path) -> None:
+    run = train_translator(table, out=tmp_path / "run", pointer=True, to="french", **TINY)
+    data = prepared(table, to="french")
+    pairs = data.pairs_of("test")
+    (found,) = run.final["targets"]
+    references = data.references(data.rows_of("test", 0), 0)
+    assert any(not text.isascii() for text in references)
+    total = float(nats_of_each(run.model, data, pairs).sum())
+    assert found["bits_per_byte"] == pytest.approx(total / np.log(2) / sum(len(t.encode()) for t in references))
+    for pair in pairs[:3]:
+        batch = data.pairs.batch(pairs[pairs == pair])
+        with torch.no_grad():
+            whole = run.model.nats_of_rows(batch)
+            measure.PIECE, kept = 2, measure.PIECE
+            pieces = measure.nats_in_pieces(run.model, batch)
+            measure.PIECE = kept
+        assert pieces.item() == pytest.approx(whole.item(), rel=1e-5)
+
+
+def test_a_name_with_signs_of_mathematics_is_drawn(table: Path, tmp_path: Path) -> None:
+    odd = table.rename(tmp_path / "d$\\frac$x.tsv")
+    assert train_translator(odd, out=tmp_path / "run", **TINY).final is not None
+
+
+def test_files_that_were_moved_can_be_named(tmp_path: Path) -> None:
+    for name, column in (("a.txt", 0), ("b.txt", 1)):
+        (tmp_path / name).write_text("\n".join(row[column] for row in pairs(60)), encoding="utf-8")
+    train_translator(tmp_path / "a.txt", tmp_path / "b.txt", out=tmp_path / "run", **TINY)
+    moved = [(tmp_path / name).rename(tmp_path / f"moved-{name}") for name in ("a.txt", "b.txt")]
+    with pytest.raises(DataError, match="say where they are with --data"):
+        evaluate_translator(tmp_path / "run")
+    assert evaluate_translator(tmp_path / "run", data=moved, beam=1).targets[0].name == "b"
+
+
+def test_other_rows_and_equal_runs_are_said(table: Path, tmp_path: Path) -> None:
+    train_translator(table, out=tmp_path / "a", **TINY)
+    train_translator(table, out=tmp_path / "b", split_seed=7, **TINY)
+    heard = Heard()
+    done = evaluate_translator(tmp_path / "a", against=tmp_path / "b", beam=1, reporter=heard)
+    assert any("may have seen some of these sentences" in line for line in heard.lines)
+    assert len(done.sentences()) == 2
+    same = evaluate_translator(tmp_path / "a", against=tmp_path / "a", beam=1)
+    assert all("exactly as good as" in sentence for sentence in same.sentences())
+
+
+def test_what_is_drawn_is_one_line(table: Path, tmp_path: Path) -> None:
+    run = train_translator(table, out=tmp_path / "run", **TINY)
+    encoding = run.encode(["sun moon", "", "  ", "fire"] * 10)
+    drawn = run.decode(encoding, "french", temperature=20.0)
+    assert all(text == " ".join(text.split()) for text in drawn)
+    assert not any(ord(sign) < 32 for text in drawn for sign in text)
+    assert drawn[1] == drawn[2] == ""
 
 
 def test_the_page_shows_examples_scores_and_alignment(table: Path, tmp_path: Path) -> None:

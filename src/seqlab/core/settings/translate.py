@@ -27,12 +27,13 @@ from seqlab.core.units import parse_budget
 TRANSFORMER = ("transformer",)
 RECURRENT = ("gru", "lstm")
 SPLITS = ("end", "random")
+BETWEEN_FILES = "\n"  # in one setting; no name of a file has it
 
 
 @dataclass(frozen=True)
 class ParallelSettings:
     data: str = setting("", "a .tsv, .csv or .jsonl with a column for each language, a text file, a corpus", place=True)
-    beside: str = setting("", "text files whose line k translates line k of the first, with ':' between", place=True)
+    beside: str = setting("", "text files whose line k translates line k of the first, one a line", place=True)
     source: str = setting("", "column of the source (default: the first)")
     to: str = setting("", "targets, with commas between: columns (default: all others), names of files, or corpora")
     encoding: str = setting("utf-8", "encoding of the files")

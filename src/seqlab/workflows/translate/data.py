@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +15,13 @@ from seqlab.core.errors import DataError, UsageError
 from seqlab.core.files import canonical_json
 from seqlab.core.reporting import Reporter
 from seqlab.core.seeding import numpy_generator
-from seqlab.core.settings.translate import ParallelSettings, TranslateSettings, default_pieces, names_in
+from seqlab.core.settings.translate import (
+    BETWEEN_FILES,
+    ParallelSettings,
+    TranslateSettings,
+    default_pieces,
+    names_in,
+)
 from seqlab.data.duplicates import clusters_of, duplicate_sets
 from seqlab.data.pair_batches import Pairs, Rows
 from seqlab.data.parallel import Parallel, read_parallel
@@ -147,9 +152,10 @@ class Prepared:
 
 def prepare_pairs(settings: TranslateSettings, reporter: Reporter, kept: Kept | None = None) -> Prepared:
     """Read, split, learn the pieces (or take those of an earlier run), encode."""
-    parallel = _read(settings.data, reporter)
-    languages = Languages(parallel.source, tuple(parallel.targets))
-    if kept is not None and read_languages(kept.files) != languages:
+    known = None if kept is None else read_languages(kept.files)
+    parallel = _read(settings.data, reporter, known)
+    languages = known or Languages(parallel.source, tuple(parallel.targets))
+    if tuple(parallel.targets) != languages.targets:
         raise DataError("the columns of the data are not those of the run; restore the data")
     split = settings.data.split or ("end" if parallel.ordered else "random")
     parts = split_rows(parallel, split, settings.data.held_out, settings.data.split_seed)
@@ -162,17 +168,22 @@ def prepare_pairs(settings: TranslateSettings, reporter: Reporter, kept: Kept | 
             f"every training pair has more than {settings.tokenizer.length} pieces; raise --length or --vocab-size"
         )
     learnt = trained[short]
+    for number, name in enumerate(languages.targets):
+        if not (pairs.target[learnt] == number).any():
+            raise DataError(f"no training pair has a text in '{name}' to learn from; leave it out of --to")
     return Prepared(parallel, languages, tokenizer, pairs, parts, learnt, len(trained) - len(learnt), split)
 
 
-def _read(settings: ParallelSettings, reporter: Reporter) -> Parallel:
-    beside = [place for place in settings.beside.split(os.pathsep) if place]
+def _read(settings: ParallelSettings, reporter: Reporter, known: Languages | None) -> Parallel:
+    """Files that were moved keep the names that the run knows them by."""
+    beside = [place for place in settings.beside.split(BETWEEN_FILES) if place]
+    to = list(known.targets) if known is not None and beside else names_in(settings.to)
     with reporter.downloading() as progress:
         return read_parallel(
             settings.data,
             beside,
             source=settings.source or None,
-            to=names_in(settings.to),
+            to=to,
             encoding=settings.encoding,
             progress=progress,
         )
@@ -188,20 +199,20 @@ def split_rows(parallel: Parallel, split: str, held_out: int, seed: int) -> dict
     if split == "end":
         return {"train": rows[: n - 2 * held], "validation": rows[n - 2 * held : n - held], "test": rows[n - held :]}
     cluster = clusters_of(duplicate_sets(parallel.sources), None)
-    drawn = numpy_generator(seed, "split", 0).permutation(int(cluster.max()) + 1)[cluster]
-    ranked = np.argsort(drawn, kind="stable")  # rows in the order of their drawn clusters
-    tested, validated = (_end_of_cluster(drawn[ranked], count) for count in (held, 2 * held))
-    parts = {"train": ranked[validated:], "validation": ranked[tested:validated], "test": ranked[:tested]}
+    size = np.bincount(cluster)
+    part_of = np.zeros(len(size), np.int64)  # train, validation, test
+    room = {2: held, 1: held}
+    for drawn in numpy_generator(seed, "split", 0).permutation(len(size)).tolist():
+        part = next((part for part in room if size[drawn] <= room[part]), 0)  # what does not fit is learnt from
+        part_of[drawn] = part
+        if part:
+            room[part] -= int(size[drawn])
+    parts = {name: np.flatnonzero(part_of[cluster] == k) for k, name in enumerate(PARTS)}
     if not all(map(len, parts.values())):
         raise DataError(
             f"{parallel.name}: so many rows have the same source that none can be held out; remove repetitions"
         )
-    return {name: np.sort(some) for name, some in parts.items()}
-
-
-def _end_of_cluster(ranks: Places, count: int) -> int:
-    """How many rows there are up to the end of the cluster that row number `count` is in."""
-    return int(np.searchsorted(ranks, ranks[count - 1], side="right"))
+    return parts
 
 
 def _tokenizer(settings: TranslateSettings, parallel: Parallel, train: Places, reporter: Reporter) -> Tokenizer:

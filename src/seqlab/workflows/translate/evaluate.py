@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 from seqlab.core.errors import DataError, UsageError
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import with_flags
+from seqlab.core.settings.translate import BETWEEN_FILES
+from seqlab.data.corpora import CORPORA
 from seqlab.evaluation.translation import Difference, difference_of
 from seqlab.runs.run import load
 from seqlab.runs.task import Kept
 from seqlab.training.determinism import deterministic
 from seqlab.workflows.translate.data import Prepared
 from seqlab.workflows.translate.measure import MeasuredTarget, measure_part
+from seqlab.workflows.translate.request import joined_places
 from seqlab.workflows.translate.run import TranslatorRun
 
 
@@ -39,6 +43,9 @@ class Evaluated:
         found = []
         for name, difference in self.against.items():
             low, high = difference.interval
+            if difference.value == 0:
+                found.append(f"{name}: exactly as good as {self.other.folder if self.other else ''}")
+                continue
             luck = "could well be luck" if low <= 0 <= high else "more than luck"
             ahead = "ahead of" if difference.value > 0 else "BEHIND"
             found.append(
@@ -53,12 +60,15 @@ def evaluate_translator(
     *,
     part: str = "test",
     against: str | Path | None = None,
-    data: str | Path | None = None,
+    data: Sequence[str | Path] | None = None,
     threads: int | None = None,
     reporter: Reporter | None = None,
     **how: Any,
 ) -> Evaluated:
-    """Translate and score the test (or validation) sentences; with `against`, another run on the same ones."""
+    """Translate and score the test (or validation) sentences; with `against`, another run on the same ones.
+
+    `data` says where the data lie now, if they were moved: the table, or every file in its order.
+    """
     reporter = reporter or Reporter()
     if part not in ("test", "validation"):
         raise UsageError(f"--part '{part}' is not known; give test or validation")
@@ -71,9 +81,15 @@ def evaluate_translator(
     return Evaluated(run, part, measured, other, compared)
 
 
-def read_again(run: TranslatorRun, data: str | Path | None, reporter: Reporter) -> Prepared:
+def read_again(run: TranslatorRun, data: Sequence[str | Path] | None, reporter: Reporter) -> Prepared:
     """The data that a run was trained on; refused if they are others now."""
-    settings = run.settings if data is None else with_flags(run.settings, {"data": str(data)})
+    settings = run.settings
+    if data is not None:
+        first, *beside = map(str, data)
+        settings = with_flags(settings, {"data": first, "beside": joined_places(beside)})
+    for place in (settings.data.data, *settings.data.beside.split(BETWEEN_FILES)):
+        if place and place not in CORPORA and not Path(place).exists():
+            raise DataError(f"the data of {run.folder} are no longer at {place}; say where they are with --data")
     read: Prepared = run.task.prepare(settings, reporter, Kept(run.kept, run.record["checksums"], data is not None))
     if read.checksums["data"] != run.record["checksums"]["data"]:
         raise DataError(
@@ -92,6 +108,8 @@ def _compared(
 ) -> dict[str, Difference]:
     """The other run translates the same sentences; a target that it does not know is left out."""
     found = {}
+    if _held_out(run) != _held_out(other):
+        reporter.warn(f"{other.folder} was trained on other rows: it may have seen some of these sentences")
     for one in measured:
         if one.name not in other.targets:
             continue
@@ -103,3 +121,9 @@ def _compared(
     if not found:
         raise UsageError(f"{other.folder} knows none of the targets {', '.join(run.targets)}; nothing can be compared")
     return found
+
+
+def _held_out(run: TranslatorRun) -> tuple[Any, ...]:
+    """What decides which rows a run has not learnt from."""
+    data = run.settings.data
+    return run.record["checksums"]["data"], data.split, data.split_seed, data.held_out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +72,8 @@ class Interpreter:
             raise UsageError("encode takes a list of sentences; for one sentence give [sentence]")
         ids = self.tokenizer.encode_each([" ".join(text.split()) for text in sources])
         batches, done = [], 0
-        for places in _similar([len(some) + 1 for some in ids]):
+        there = np.flatnonzero([len(some) > 0 for some in ids])  # of nothing the translation is nothing
+        for places in (there[some] for some in _similar([len(ids[k]) + 1 for k in there])):
             memory = self.model.encode(source_batch([ids[k] for k in places], self._end))
             batches.append(EncodedBatch(tuple(places), tuple(len(ids[k]) for k in places), memory))
             done += len(places)
@@ -89,12 +91,14 @@ class Interpreter:
         n_best: int = 1,
         temperature: float = 0.0,
         seed: int = 0,
+        first: int = 0,
         cached: bool = True,
         progress: Progress | None = None,
     ) -> list[list[Translation]]:
-        """The `n_best` translations of every source, best first.
+        """The `n_best` translations of every source, best first; an empty one has an empty translation.
 
-        A beam of 1 is greedy; a temperature above 0 draws instead of searching.
+        A beam of 1 is greedy; a temperature above 0 draws instead of searching, source k from the stream of number
+        `first` + k.
         """
         if encoding.by != self.identity:
             raise UsageError("this encoding was made by another run; encode the sources with this one")
@@ -102,11 +106,11 @@ class Interpreter:
             raise UsageError("n_best goes with a beam; leave it out where a temperature draws")
         tag = self.tokenizer.begin_id + self.languages.tag_of(to)
         search = Search(beam, length_penalty, n_best)
-        found: list[list[Translation]] = [[] for _ in encoding.sources]
+        found = [[Translation("", 0.0, True)] for _ in encoding.sources]
         done = 0
         for batch in self._pieces(encoding, beam):
             for place, some in zip(
-                batch.places, self._searched(batch, tag, search, temperature, seed, cached), strict=True
+                batch.places, self._searched(batch, tag, search, temperature, (seed, first), cached), strict=True
             ):
                 found[place] = [Translation(self._text(one), one.score, one.ended) for one in some]
             done += len(batch.places)
@@ -115,12 +119,19 @@ class Interpreter:
         return found
 
     def _searched(
-        self, batch: EncodedBatch, tag: int, search: Search, temperature: float, seed: int, cached: bool
+        self,
+        batch: EncodedBatch,
+        tag: int,
+        search: Search,
+        temperature: float,
+        stream: tuple[int, int],
+        cached: bool,
     ) -> list[list[Hypothesis]]:
         limits = [PER_PIECE * size + AND_MORE for size in batch.sizes]
         if search.beam > 1 and not temperature:
             return beam_search(self.model, batch.memory, tag, limits, self._end, search, cached=cached)
-        draws = [torch_generator(seed, "sampling", place) for place in batch.places]
+        seed, first = stream
+        draws = [torch_generator(seed, "sampling", first + place) for place in batch.places]
         choice = Choice(temperature)
         found = decode_one_by_one(self.model, batch.memory, tag, limits, self._end, choice, draws, cached=cached)
         return [[one] for one in found]
@@ -139,7 +150,10 @@ class Interpreter:
         return pieces
 
     def _text(self, found: Hypothesis) -> str:
-        return self.tokenizer.decode(found.ids).strip()
+        """One line, whatever was drawn: no control characters, one space for white space."""
+        text = self.tokenizer.decode(found.ids)
+        plain = "".join(" " if unicodedata.category(sign) == "Cc" else sign for sign in text)
+        return " ".join(plain.split())
 
     @property
     def _end(self) -> int:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from seqlab.core.reporting import Reporter
+from seqlab.core.types import IGNORED, PairBatch
 from seqlab.evaluation.translation import Difference, TranslationFigures, bleu_of, difference_of, figures_of
 from seqlab.training.objectives import Score
 from seqlab.workflows.translate.data import Prepared
@@ -20,7 +21,7 @@ from seqlab.workflows.translate.run import TranslatorRun
 
 QUICK_PAIRS = 400  # scored on the way
 QUICK_SENTENCES = 48  # translated on the way, greedily
-TOKENS_AT_ONCE = 6_000
+TOKENS_AT_ONCE, PIECE = 6_000, 256  # tokens scored together; of one very long target
 VALIDATION_BLEU, VALIDATION_BITS = "validation_bleu", "validation_bits_per_byte"
 COPYING = "copying the source"
 
@@ -43,9 +44,23 @@ def nats_of_each(model: Any, data: Prepared, pairs: Places) -> NDArray[np.float6
     start = 0
     while start < len(order):
         places = order[start : start + max(1, TOKENS_AT_ONCE // int(sizes[order[start]]))]
-        found[places] = model.nats_of_rows(data.pairs.batch(pairs[places])).double().numpy()
+        batch = data.pairs.batch(pairs[places])
+        nats = model.nats_of_rows(batch) if len(places) > 1 else nats_in_pieces(model, batch)
+        found[places] = nats.double().numpy()
         start += len(places)
     return found
+
+
+def nats_in_pieces(model: Any, batch: PairBatch) -> torch.Tensor:
+    """The same, the target read piece by piece: of a very long one no matrix of target × source is held.    (B,)"""
+    memory, state = model.encode(batch.source), None
+    total = torch.zeros(len(batch.inputs), dtype=torch.float64)
+    for start in range(0, batch.inputs.shape[1], PIECE):
+        inputs, targets = (ids[:, start : start + PIECE] for ids in (batch.inputs, batch.targets))
+        logits, state = model(inputs, memory, state)
+        logs = torch.log_softmax(logits.double(), -1).gather(-1, targets.clamp(min=0)[..., None])[..., 0]
+        total -= (logs * (targets != IGNORED)).sum(1)
+    return total
 
 
 def nats_of_pairs(model: Any, data: Prepared, pairs: Places) -> tuple[float, int]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from seqlab.core.errors import DataError, UsageError
 from seqlab.core.settings.fields import check_threads, with_flags
 from seqlab.core.settings.translate import (
+    BETWEEN_FILES,
     ParallelSettings,
     TranslateSettings,
     check_said_of_translator,
     fill_translate,
     names_in,
 )
+from seqlab.data.corpora import CORPORA
 from seqlab.data.parallel import check_corpus, refuse_twice, verse_corpora
 from seqlab.data.sources import check_encoding, checked_path, full_place
 from seqlab.runs.folder import RunFolder
@@ -24,15 +25,13 @@ from seqlab.runs.request import Checks, Request, check_request
 def joined_places(places: list[str]) -> str:
     """Files beside the first, as one setting."""
     for place in places:
-        if os.pathsep in place:
-            raise UsageError(
-                f"the name {place} has a '{os.pathsep}' in it, which separates files here; rename the file"
-            )
-    return os.pathsep.join(places)
+        if BETWEEN_FILES in place or not place:
+            raise UsageError(f"{place!r} is no name of a file that can be read here; rename the file")
+    return BETWEEN_FILES.join(places)
 
 
 def full_places(joined: str) -> str:
-    return os.pathsep.join(full_place(place) for place in joined.split(os.pathsep)) if joined else ""
+    return BETWEEN_FILES.join(full_place(place) for place in joined.split(BETWEEN_FILES)) if joined else ""
 
 
 def check_train(
@@ -62,7 +61,9 @@ def check_places(data: ParallelSettings) -> None:
         raise UsageError("no data are named; for example: seqlab translate train pairs.tsv")
     targets = names_in(data.to)
     refuse_twice(targets)
-    for place in [data.data, *data.beside.split(os.pathsep)] if data.beside else []:
+    for place in [data.data, *data.beside.split(BETWEEN_FILES)] if data.beside else []:
+        if place in CORPORA and not checked_path(place).exists():
+            raise UsageError(f"'{place}' is a corpus, not a text file; name one corpus and its translations with --to")
         if not checked_path(place).exists():
             raise DataError(f"there is no file '{place}'; check the path")
     if data.beside or checked_path(data.data).exists():

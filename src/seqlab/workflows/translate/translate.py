@@ -16,7 +16,7 @@ from seqlab.training.determinism import deterministic
 from seqlab.workflows.translate.interpreter import Translation
 from seqlab.workflows.translate.run import TranslatorRun
 
-BY_BYTES = 0.8  # pieces for each character: what was never seen in training is read byte by byte
+STRANGE = 0.5  # of the letters were never seen in training: they are read byte by byte
 
 
 @dataclass(frozen=True)
@@ -83,15 +83,24 @@ def translate_sentences(
 
 
 def translate_lines(
-    folder: str | Path, lines: Iterator[str], to: Sequence[str] = (), *, threads: int | None = None, **how: Any
-) -> Iterator[tuple[str, str]]:
-    """(target, translation) of each line as it comes."""
+    folder: str | Path,
+    lines: Iterator[str],
+    to: Sequence[str] = (),
+    *,
+    threads: int | None = None,
+    reporter: Reporter | None = None,
+    **how: Any,
+) -> Iterator[Translated]:
+    """Each line as it comes, the same as all of them together would be."""
     run: TranslatorRun = load(folder, "translate")
+    targets = list(to) or list(run.targets)
     with deterministic(threads or run.record["threads"]):
-        for line in lines:
+        run.hypotheses(run.encode([]), targets[0], **how)  # options that cannot be are refused before anything is read
+        for number, line in enumerate(lines):
+            warn_of_strange(run, [line], reporter or Reporter())
             encoding = run.encode([line])
-            for name in to or run.targets:
-                yield name, run.hypotheses(encoding, name, **how)[0][0].text
+            found = {name: run.hypotheses(encoding, name, first=number, **how) for name in targets}
+            yield Translated([line], targets, found, 0.0, 0.0)
 
 
 def warn_of_strange(run: TranslatorRun, sources: Sequence[str], reporter: Reporter) -> None:
@@ -103,9 +112,17 @@ def warn_of_strange(run: TranslatorRun, sources: Sequence[str], reporter: Report
             f"{longer:,} of {len(sources):,} sentences have more than {limit} pieces, the longest that was trained on; "
             "they are translated whole, and probably badly: give sentence by sentence"
         )
-    strange = sum(size >= BY_BYTES * len(text) and len(text) > 3 for size, text in zip(sizes, sources, strict=True))
-    if strange:
+    if strange := sum(_share_of_strange_letters(run, text) > STRANGE for text in sources):
         reporter.warn(
             f"{strange:,} of {len(sources):,} sentences are in a script that was hardly seen in training: they are "
             "read byte by byte"
         )
+
+
+def _share_of_strange_letters(run: TranslatorRun, text: str) -> float:
+    """Letters beyond ASCII that have no piece of their own: training has hardly seen them."""
+    letters = [letter for letter in text if letter.isalpha()]
+    beyond = sorted({letter for letter in letters if not letter.isascii()})
+    pieces = run.tokenizer.encode_each(beyond)
+    strange = {letter for letter, ids in zip(beyond, pieces, strict=True) if len(ids) > 1}
+    return sum(letter in strange for letter in letters) / max(1, len(letters))
