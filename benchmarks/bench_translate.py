@@ -156,7 +156,7 @@ def decoding_speed() -> None:
             assert {len(one.ids) if name == "greedy" else len(one[0].ids) for one in mine()} == {tokens}
             assert other().shape[1] >= tokens
             times = ([], [])
-            for _ in range(7):
+            for _ in range(21):
                 for calls, run in zip(times, (mine, other), strict=True):
                     begun = time.perf_counter()
                     run()

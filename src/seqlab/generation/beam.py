@@ -70,9 +70,8 @@ def decode_one_by_one(
     state: State = None
     while rows:
         logits, state = _next(model, memory, tag, [ids[row] for row in rows], state, cached)
-        logs = torch.log_softmax(logits.double(), -1)
         chosen = choice.of_each(logits, [generators[row] for row in rows])
-        added = logs.gather(1, torch.tensor(chosen)[:, None])[:, 0].tolist()
+        added = (logits.gather(1, torch.tensor(chosen)[:, None])[:, 0] - logits.logsumexp(-1)).tolist()
         for row, token, log in zip(rows, chosen, added, strict=True):
             scores[row] += log
             ended[row] = token == end
@@ -178,18 +177,27 @@ def _next(model: Any, memory: Any, tag: int, ids: list[list[int]], state: State,
 
 def _expanded(alive: list[_Sentence], logits: Tensor, beam: int) -> list[list[tuple[int, int, float]]]:
     """Of each sentence the best 2·beam continuations (parent, token, score), best first: enough if half of them end."""
-    logs = torch.log_softmax(logits.double(), -1)
+    logs = torch.log_softmax(logits, -1)
+    widths = [len(sentence.live) for sentence in alive]
+    scores = torch.tensor([one.score for sentence in alive for one in sentence.live], dtype=logs.dtype)
+    places = _best_places(logs + scores[:, None], widths, 2 * beam)
     vocabulary, found, first = logs.shape[1], [], 0
-    scores = torch.tensor([one.score for sentence in alive for one in sentence.live], dtype=torch.float64)
-    logs = logs + scores[:, None]
-    for sentence in alive:
-        some = logs[first : first + len(sentence.live)].flatten()
-        values, places = some.topk(min(2 * beam, len(some)))
-        found.append(
-            [(p // vocabulary, p % vocabulary, v) for v, p in zip(values.tolist(), places.tolist(), strict=True)]
-        )
+    for sentence, some in zip(alive, places, strict=True):
+        parents, tokens = some // vocabulary, some % vocabulary
+        added = logs[first + parents, tokens]
+        steps = zip(parents.tolist(), tokens.tolist(), added.tolist(), strict=True)
+        found.append([(parent, token, sentence.live[parent].score + log) for parent, token, log in steps])
         first += len(sentence.live)
     return found
+
+
+def _best_places(ranked: Tensor, widths: list[int], count: int) -> list[Tensor]:
+    """The places of the best in each sentence's (width, V) part, flattened; sentences of one width in one call."""
+    if len(set(widths)) == 1:
+        table = ranked.view(len(widths), -1)
+        return list(table.topk(min(count, table.shape[1]), -1).indices)
+    parts = [part.flatten() for part in torch.split(ranked, widths)]
+    return [part.topk(min(count, len(part))).indices for part in parts]
 
 
 def _kept(state: State, rows: list[int], count: int) -> State:

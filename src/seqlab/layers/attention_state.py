@@ -97,8 +97,10 @@ def extended(
     if past is None:
         return KeyValueCache(k, v, following, mask)
     mask = _joint_mask(past, k, mask)
-    if torch.is_grad_enabled():
-        return KeyValueCache(torch.cat([past.keys, k], 2), torch.cat([past.values, v], 2), following, mask)
+    if torch.is_grad_enabled() or past.buffers is None:  # what was just reordered, as beams are, seldom grows twice
+        keys, values = torch.cat([past.keys, k], 2), torch.cat([past.values, v], 2)
+        full = None if torch.is_grad_enabled() else Buffers(keys, values, keys.shape[2])
+        return KeyValueCache(keys, values, following, mask, full)
     buffers, first = _with_room(past, k.shape[2])
     last = buffers.filled + k.shape[2]
     buffers.keys[:, :, buffers.filled : last] = k
