@@ -24,7 +24,8 @@ from torch import Tensor
 from seqlab.core.errors import DataError
 from seqlab.core.types import Surprisals
 from seqlab.core.units import SPELLING_NATS_PER_BYTE
-from seqlab.data.tokenizers import BPETokenizer, ByteTokenizer
+from seqlab.data.bpe import BPETokenizer
+from seqlab.data.tokenizers import ByteTokenizer
 from seqlab.evaluation.outside_tokenizers import encoder_of, ends_from_offsets
 from seqlab.evaluation.outsiders import ModuleScorer
 

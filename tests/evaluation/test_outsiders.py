@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 import seqlab
 from seqlab.core.errors import DataError, NotFiniteError, UsageError
+from seqlab.data.bpe import BPETokenizer
 from seqlab.data.pieces import cut_text
-from seqlab.data.tokenizers import BPETokenizer, ByteTokenizer, CharacterTokenizer, WordTokenizer
+from seqlab.data.tokenizers import ByteTokenizer, CharacterTokenizer, WordTokenizer
 from seqlab.evaluation.outsiders import ModuleScorer
 from seqlab.evaluation.surprisal import ContextPolicy, ModelScorer
 from seqlab.models import build_lm

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from seqlab.data.tokenizers import BPETokenizer, CharacterTokenizer, RareWords, WordTokenizer
+from seqlab.data.bpe import BPETokenizer
+from seqlab.data.tokenizers import CharacterTokenizer, RareWords, WordTokenizer
 from seqlab.evaluation.spelling import CODE_POINTS, END, ORDER, SPACES, Speller, UnseenCharacters, WordSpelling
 from seqlab.evaluation.surprisal import ModelScorer
 from seqlab.models import build_lm

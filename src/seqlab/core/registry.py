@@ -87,7 +87,7 @@ TOKENIZERS: dict[str, str] = {
     "byte": "seqlab.data.tokenizers:ByteTokenizer",
     "char": "seqlab.data.tokenizers:CharacterTokenizer",
     "word": "seqlab.data.tokenizers:WordTokenizer",
-    "bpe": "seqlab.data.tokenizers:BPETokenizer",
+    "bpe": "seqlab.data.bpe:BPETokenizer",
 }
 
 

@@ -23,7 +23,8 @@ from tokenizers import Tokenizer as Library
 
 from seqlab.core.errors import DataError, UsageError
 from seqlab.core.types import Encoding
-from seqlab.data.tokenizers import Tokenizer, letter_of_byte
+from seqlab.data.bpe import letter_of_byte
+from seqlab.data.tokenizers import Tokenizer
 from seqlab.evaluation.characters import byte_offsets
 
 Ints = NDArray[np.int64]

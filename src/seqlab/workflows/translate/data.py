@@ -22,10 +22,11 @@ from seqlab.core.settings.translate import (
     default_pieces,
     names_in,
 )
+from seqlab.data.bpe import BPETokenizer
 from seqlab.data.duplicates import clusters_of, duplicate_sets
 from seqlab.data.pair_batches import Pairs, Rows
 from seqlab.data.parallel import Parallel, read_parallel
-from seqlab.data.tokenizers import BPETokenizer, Tokenizer, read_tokenizer
+from seqlab.data.tokenizers import Tokenizer, read_tokenizer
 from seqlab.evaluation.translation import bleu_of
 from seqlab.runs.task import Kept
 
