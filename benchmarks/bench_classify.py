@@ -38,6 +38,7 @@ from seqlab.workflows.classify.train import train_classifier
 from timing import two_threads, verdict
 
 SEEDS = (0, 1, 2)
+FOLD_SEEDS = (7, 8, 9)
 SILENT = Reporter()
 TASK = Classifying()
 Rows = NDArray[np.int64]
@@ -201,12 +202,18 @@ def folds_of(texts: tuple[str, ...], folds: int, seed: int) -> list[Rows]:
 
 
 def ten_folds_of_tomatoes() -> None:
-    print("rotten-tomatoes, 10 folds, GloVe vectors")
+    """Several ways to draw the folds: one alone may be lucky."""
+    found = [folds_with_glove(seed) for seed in FOLD_SEEDS]
+    told("average with GloVe, mean over the ways to draw the folds", float(np.mean(found)), 0.788, at_least=True)
+
+
+def folds_with_glove(seed: int) -> float:
+    print(f"rotten-tomatoes, 10 folds drawn by seed {seed}, GloVe vectors")
     settings = settings_of("rotten-tomatoes", vectors="glove-6b-50d")
     texts = read_texts(settings, SILENT)
     everything = np.arange(len(texts.truth))
     ours, linear = np.zeros(len(everything), bool), {}
-    for held_out in folds_of(texts.source.texts, 10, seed=7):
+    for held_out in folds_of(texts.source.texts, 10, seed):
         rest = np.setdiff1d(everything, held_out)
         split = dataclasses.replace(texts.split, train=rest, validation=held_out[:1], test=held_out)
         data = prepared_for(settings.model, dataclasses.replace(texts, split=split), SILENT)
@@ -220,6 +227,7 @@ def ten_folds_of_tomatoes() -> None:
     told("average with GloVe, 10 folds", float(ours.mean()), 0.788, at_least=True)
     paired = mcnemar(ours, linear["naive-Bayes-weighted linear model"])
     told("lower end of its lead over naive-Bayes weights", paired.low, 0.0, at_least=True)
+    return float(ours.mean())
 
 
 # --------------------------------------------------------------------------- recurrent networks
