@@ -7,7 +7,7 @@ Bayes says of a feature, its log-count ratio for each class k against the others
 
     r_fk = ln (c_fk + α)/(C_k + αF)  −  ln (c_f¬k + α)/(C_¬k + αF),
 
-c_fk texts of class k have it, C_k = Σ_f c_fk. With w = 1, where training starts, the first sum is naive Bayes. In
+c_fk texts of class k have it, C_k = Σ_f c_fk. Training starts as naive Bayes: w = 1, and W = 0 beside it. In
 training a text is taken out of c and C: a ratio that has seen the label knows the answer. e_f is a vector of
 the feature, random or given, and `layers` are feed-forward layers. Either sum may be absent. Of two classes one sum
 is enough: its sign tells them apart.
@@ -90,6 +90,8 @@ class AveragingClassifier(nn.Module):
             self.layers = nn.Sequential(*_layers(width, hidden, depth, dropout))
             self.output = nn.Linear(hidden if depth else width, self.columns)
             nn.init.zeros_(self.output.bias)
+            if bayes:
+                nn.init.zeros_(self.output.weight)
 
     @torch.no_grad()
     def count(self, counts: Tensor) -> None:

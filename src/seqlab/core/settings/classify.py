@@ -128,8 +128,8 @@ PRESETS: dict[str, Preset] = {
         **dict(least_texts=2, train_vectors=True, batch=32, learning_rate=2e-3, weight_decay=0.05, budget="5m"),
     ),
 }
-# Vectors take smaller steps than the weights of naive Bayes alone.
-WITH_VECTORS: Preset = dict(learning_rate=0.03)
+# Vectors take smaller steps than the weights of naive Bayes alone, and tell something of words that stand in one text.
+WITH_VECTORS: Preset = dict(learning_rate=0.03, least_texts=1)
 WITHOUT_BAYES: Preset = dict(width=8, pooling="mean", batch=128, learning_rate=0.03, budget="5epochs")
 
 
