@@ -282,6 +282,8 @@ def test_mixed_and_wrong_encodings_name_line_and_remedy(tmp_path: Path) -> None:
 def test_places_that_hold_nothing(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no file, folder or labelled corpus 'nowhere/t.csv'; check the path"):
         read_labelled("nowhere/t.csv")
+    with pytest.raises(DataError, match="there is no file 'nope.txt'; check the path"):
+        read_unlabelled("nope.txt")
     with pytest.raises(DataError, match="did you mean 'imdb'"):
         read_labelled("imbd")
     with pytest.raises(UsageError, match="'pydoc' is running text without labels.*imdb"):

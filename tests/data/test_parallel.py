@@ -114,6 +114,7 @@ def test_files_line_by_line(tmp_path: Path) -> None:
         ({"a.txt": "x\n", "b.tsv": "y\n"}, {}, UsageError, "is a table"),
         ({"a.tsv": "en\tde\tde\nx\ty\tz\n"}, {}, DataError, "2 columns called 'de'"),
         ({"a.tsv": "en\tde,AT\tfr\nx\ty\tz\n"}, {}, UsageError, "cannot be called 'de,AT'"),
+        ({"a.tsv": "en\tde\t\nx\ty\t\n"}, {}, UsageError, "a column has no name .*say which to learn with --to"),
     ],
 )
 def test_what_cannot_be_read_is_one_line(

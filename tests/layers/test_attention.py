@@ -152,6 +152,26 @@ def test_rotary_positions_turn_queries_and_keys_of_each_head(causal: bool) -> No
     assert close(layer(x, x, x, causal=causal)[0], layer(x, x, x, causal=causal, need_weights=True)[0])
 
 
+def test_across_two_texts_rotary_positions_count_both_from_their_beginnings() -> None:
+    """Query t and key s of two texts: the score of distance t − s; in pieces, from where the piece starts."""
+    rotary = RotaryPosition(D // N)
+    layer, x, y = build(rotary=rotary), random(2, 5, D), random(2, 8, D)
+    whole, state, weights = layer(x, y, y, need_weights=True)
+    (w_q, b_q), (w_k, b_k), _ = layer.matrices()
+    q = (x @ w_q.T + b_q).view(2, 5, N, -1).transpose(1, 2)
+    k = (y @ w_k.T + b_k).view(2, 8, N, -1).transpose(1, 2)
+    for t, s in product(range(5), range(8)):
+        near = rotary(q[:, :, t : t + 1], 100 + t - s) * rotary(k[:, :, s : s + 1], 100)
+        assert close((near.sum(-1) / math.sqrt(D // N))[..., 0], layer.look(x, y, y)[0][:, :, t, s], 1e-10)
+    assert weights is not None and weights.shape == (2, N, 5, 8)
+    for first in range(5):
+        assert close(layer(x[:, first:], state=state, start=first)[0], whole[:, first:], 1e-12)
+        starts = torch.tensor([first, 0])
+        some = torch.stack([x[0, first : first + 1], x[1, :1]])
+        assert close(layer(some, state=state, start=starts)[0][:, 0], torch.stack([whole[0, first], whole[1, 0]]), 1e-12)
+    assert not close(layer(x[:, 1:], state=state)[0], whole[:, 1:], 1e-3)
+
+
 def test_rotary_tables_made_without_gradients_serve_training() -> None:
     layer, x = build(rotary=RotaryPosition(D // N)), random(1, 23, D)
     with torch.inference_mode():
@@ -290,7 +310,6 @@ def past(kind: str) -> Any:
             lambda: build().float()(X, X, X, causal=True, state=past("separable")),
             "continues a KeyValueCache, not a Feat",
         ),
-        (lambda: build(rotary=RotaryPosition(4))(X, X + 1, X), "rotary positions are for self-attention"),
         (lambda: MultiHeadAttention(8, 2, window=0), "window 0 is too small"),
         (lambda: MultiHeadAttention(8, 2, kind="random_features", features=0), "features 0 is too small"),
         (lambda: MultiHeadAttention(8, 2, dropout=1.5), "dropout 1.5 is not a share"),

@@ -254,3 +254,15 @@ def test_saved_and_loaded(classes: int, tmp_path: Path) -> None:
 def test_neither_sum_is_refused() -> None:
     with pytest.raises(UsageError, match="give --bayes or a --width above 0"):
         AveragingClassifier(2, F, bayes=False, width=0)
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_with_vectors_training_starts_as_naive_bayes_all_the_same(classes: int, depth: int) -> None:
+    alone = model(classes, jitter=False)
+    beside = model(classes, jitter=False, width=5, depth=depth)
+    assert torch.equal(beside(batch()), alone(batch()))
+    beside(batch()).square().sum().backward()
+    assert beside.output.weight.grad is not None and bool(beside.output.weight.grad.any())
+    without = model(classes, jitter=False, width=5, depth=depth, bayes=False)
+    assert without(batch()).abs().max() > 0, "without naive Bayes it starts from random vectors"

@@ -21,6 +21,7 @@ KINDS: dict[str, Callable[..., Translator]] = {
     "transformer": lambda **o: TransformerTranslator(V, TARGETS, 16, 2, 2, **o),
     "post": lambda **o: TransformerTranslator(V, TARGETS, 16, 2, 2, placement="post", decoder_depth=1, **o),
     "untied": lambda **o: TransformerTranslator(V, TARGETS, 16, 1, 4, tied=False, hidden=24, **o),
+    "unaligned": lambda **o: TransformerTranslator(V, TARGETS, 16, 2, 2, aligned=False, **o),
     "gru": lambda **o: GRUTranslator(V, TARGETS, 15, score="dot", **o),
     "lstm": lambda **o: LSTMTranslator(V, TARGETS, 16, 2, decoder_depth=1, **o),
     "feeding": lambda **o: LSTMTranslator(V, TARGETS, 16, input_feeding=True, score="additive", **o),

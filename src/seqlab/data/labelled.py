@@ -117,6 +117,8 @@ def read_unlabelled(
     check_encoding(encoding)
     if source != "-" and checked_path(source).is_dir():
         raise UsageError(f"{source} is a folder; name a table or a text file with one text on each line")
+    if source != "-" and source not in CORPORA and not checked_path(source).exists():
+        raise DataError(f"there is no file '{source}'; check the path")
     found = _open(source, encoding, None, lines=True)
     notes: tuple[str, ...] = ()
     if found.ending is not None:

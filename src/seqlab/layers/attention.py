@@ -61,8 +61,8 @@ class MultiHeadAttention(nn.Module):
                           only by `redraw()`.
 
     `dropout` acts on softmax weights in training; the linear kinds form no weights and drop nothing. `window` lets
-    causal softmax attention see that many positions, itself included. `rotary` turns the queries and keys of
-    self-attention by position. `n_kv_heads` heads of keys and values are shared by n_heads/n_kv_heads heads of
+    causal softmax attention see that many positions, itself included. `rotary` turns queries and keys by position;
+    across two texts both count from 0, so that a decoder can look where it stands itself. `n_kv_heads` heads of keys and values are shared by n_heads/n_kv_heads heads of
     queries each: head h reads those of number ⌊h·n_kv_heads/n_heads⌋. `head_width` replaces d_model/n_heads;
     `bias_out` is the output's own choice of a bias.
     """
@@ -116,13 +116,15 @@ class MultiHeadAttention(nn.Module):
         causal: bool = False,
         state: Any = None,
         need_weights: bool = False,
+        start: Offset = 0,
     ) -> tuple[Tensor, AttentionState, Tensor | None]:
         """query (B, T, D), key and value (B, S, D) -> out (B, T, D), state, weights (B, N, T, S) or None.
 
         Causal: query, key and value are the new positions, T = S, and the state holds those before; `key_lengths`
-        counts new keys. Cross-attention: the state holds what later calls need, and they pass no key and value.
+        counts new keys. Cross-attention: the state holds what later calls need, and they pass no key and value; `start`
+        is the position of the first query.
         """
-        asked = self._asked(query, key, value, key_lengths, causal, state)
+        asked = self._asked(query, key, value, key_lengths, causal, state, start)
         attend = self._softmax if self.kind == "softmax" else self._linear
         mixed, after, weights = attend(asked, need_weights)
         return self.project_out(_side_by_side(mixed)), after, weights
@@ -136,13 +138,14 @@ class MultiHeadAttention(nn.Module):
         key_lengths: Tensor | None = None,
         causal: bool = False,
         state: Any = None,
+        start: Offset = 0,
     ) -> tuple[Tensor | None, Tensor, Tensor]:
         """What a call is made of: scores and weights (B, N, T, S), and what the heads mix, (B, T, N·d).
 
         Scores are q kᵀ/√d before the mask (the linear kinds have none), weights what softmax makes of them under it.
         The values are the same as those of `forward`, by the formula instead of the fused kernel, without dropout.
         """
-        asked = self._asked(query, key, value, key_lengths, causal, state)
+        asked = self._asked(query, key, value, key_lengths, causal, state, start)
         if self.kind != "softmax":
             weights = self._linear_weights(asked)
             assert asked.v is not None
@@ -213,6 +216,7 @@ class MultiHeadAttention(nn.Module):
         key_lengths: Tensor | None,
         causal: bool,
         state: AttentionState | None,
+        start: Offset,
     ) -> Question:
         self._check(query, key, value, key_lengths, causal, state)
         mask = None
@@ -220,29 +224,29 @@ class MultiHeadAttention(nn.Module):
             key_lengths = check_lengths(key_lengths, key.shape[0], key.shape[1])
             mask = length_mask(key_lengths, key.shape[1])
             query, key, value = _without_padding(query, key, value, mask)
-        start: Offset = state.position if state is not None and causal else 0
-        q, k, v = self._heads(query, key, value, start)
-        following = start
+        before: Offset = state.position if state is not None and causal else 0
+        q, k, v = self._heads(query, key, value, before, before if causal else start)
+        following = before
         if k is not None:
-            following = start + (k.shape[2] if key_lengths is None else key_lengths)
+            following = before + (k.shape[2] if key_lengths is None else key_lengths)
         return Question(q, k, v, mask, causal, state, following)
 
     def _heads(
-        self, query: Tensor, key: Tensor | None, value: Tensor | None, start: Offset
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, before: Offset, start: Offset
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Projected and cut into heads, (B, ·, T, d) each; q and k are turned by position.
+        """Projected and cut into heads, (B, ·, T, d) each; q is turned from `start` on, k from `before` on.
 
         One product, and one turn, where all three are the same.
         """
         if query is key and key is value:
             turned, v = self._cut(self.project_in(query)).tensor_split([self.n_heads + self.n_kv_heads], 1)
-            q, k = self._turned(turned, start).tensor_split([self.n_heads], 1)
+            q, k = self._turned(turned, before).tensor_split([self.n_heads], 1)
             return q, k, v
         (w_q, b_q), (w_k, b_k), (w_v, b_v) = self.matrices()
         q = self._turned(self._cut(F.linear(query, w_q, b_q)), start)
         if key is None or value is None:
             return q, None, None
-        k = self._turned(self._cut(F.linear(key, w_k, b_k)), start)
+        k = self._turned(self._cut(F.linear(key, w_k, b_k)), before)
         return q, k, self._cut(F.linear(value, w_v, b_v))
 
     def _turned(self, u: Tensor, start: Offset) -> Tensor:
@@ -266,8 +270,6 @@ class MultiHeadAttention(nn.Module):
         state: AttentionState | None,
     ) -> None:
         check_inputs(self.d_model, query, key, value)
-        if self.rotary is not None and key is not query:
-            raise UsageError("rotary positions are for self-attention: pass the same tensor as query, key and value")
         check_state(self.kind, state, len(query))
         check_keys(query, key, value, key_lengths, causal, state, self.window)
 

@@ -131,12 +131,13 @@ class EncoderDecoderBlock(Block):
         if memory is not None and state is not None:
             raise UsageError("the state holds the memory already; pass memory=None with it")
         own, source = (None, None) if state is None else state
+        start = 0 if own is None else own.position
         entered = self.opened(x, lengths)
         u = self.before(entered, self.norm_attention, lengths)
         mixed, own, _ = self.attention(u, u, u, causal=True, state=own, key_lengths=lengths)
         x = self.after(entered, mixed, self.norm_attention, lengths)
         u = self.before(x, self.norm_cross, lengths)
-        mixed, source, _ = self.cross(u, memory, memory, key_lengths=memory_lengths, state=source)
+        mixed, source, _ = self.cross(u, memory, memory, key_lengths=memory_lengths, state=source, start=start)
         x = self.after(x, mixed, self.norm_cross, lengths)
         return self.feed_forward(x, entered, lengths), (own, source)
 

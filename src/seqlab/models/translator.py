@@ -155,7 +155,11 @@ class Translator(nn.Module, ABC):
 
 
 class TransformerTranslator(Translator):
-    """Encoder blocks with key padding; decoder blocks, causal, with key padding over the source; rotary positions."""
+    """Encoder blocks with key padding; decoder blocks, causal, with key padding over the source; rotary positions.
+
+    `aligned`: cross-attention has them too, target position against source position, so that it finds the words that
+    stand where it stands long before it finds them by what they mean.
+    """
 
     def __init__(
         self,
@@ -171,6 +175,7 @@ class TransformerTranslator(Translator):
         pointer: bool = False,
         placement: str = "pre",
         hidden: int | None = None,
+        aligned: bool = True,
     ) -> None:
         super().__init__(vocab_size, targets, width, dropout=dropout, tied=tied, pointer=pointer)
         style = BlockStyle(placement=placement, hidden=hidden)
@@ -186,7 +191,7 @@ class TransformerTranslator(Translator):
         self.decoder = nn.ModuleList(
             EncoderDecoderBlock(
                 style.attention(width, heads, **options),
-                style.attention(width, heads, dropout=dropout),
+                style.attention(width, heads, dropout=dropout, rotary=turned if aligned else None),
                 **style.block(width, dropout),
             )
             for _ in range(decoder_depth or depth)

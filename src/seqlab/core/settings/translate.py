@@ -68,6 +68,9 @@ class TranslatorSettings:
     placement: str | None = setting(
         None, "norms before each part (pre) or after it (post)", choices=PLACEMENTS[:2], kinds=TRANSFORMER
     )
+    aligned: bool | None = setting(
+        None, "the decoder compares its own position with those of the source's words", kinds=TRANSFORMER
+    )
     score: str | None = setting(
         None, "how a decoder compares itself with the source: dot, scaled or additive", choices=SCORES, kinds=RECURRENT
     )
@@ -98,7 +101,7 @@ class TranslateSettings:
 
 # Found by experiment on 2 cores (docs/log.md).
 _COMMON: Preset = dict(batch=1024, weight_decay=0.01, tied=True)
-_BLOCKS: Preset = dict(placement="pre")
+_BLOCKS: Preset = dict(placement="pre", aligned=True)
 _CELLS: Preset = dict(score="scaled", input_feeding=False)
 _OF_CELLS: dict[str, Preset] = {
     "small": dict(width=128, depth=1, dropout=0.1, learning_rate=4e-3) | _COMMON | _CELLS,
