@@ -271,3 +271,17 @@ def test_a_pointer_in_pieces_remembers_what_it_read() -> None:
         found.append((some, seen))
     assert (torch.cat([a for a, _ in found], 1) - copy).abs().max() < 1e-12
     assert (torch.cat([b for _, b in found], 1) - weights).abs().max() < 1e-12
+
+
+def test_attention_to_the_source_starts_near_the_diagonal() -> None:
+    """Before any step; without positions it looks everywhere alike."""
+    torch.manual_seed(0)
+    source = PaddedBatch(torch.randint(0, 200, (8, 24)), torch.full((8,), 24))
+    ids = torch.randint(0, 200, (8, 24))
+    mean_distance = {}
+    for aligned in (True, False):
+        model = TransformerTranslator(200, 1, 64, 2, 4, aligned=aligned).eval()
+        weights, _ = model.attention_to_source(ids, model.encode(source))
+        mean_distance[aligned] = float((weights * distances(0, 24, 24, weights)).sum(-1).mean())
+    assert mean_distance[False] == pytest.approx(8.0, abs=0.5), "that of an even distribution"
+    assert mean_distance[True] < 0.8 * mean_distance[False]

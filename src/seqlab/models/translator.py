@@ -23,6 +23,7 @@ from seqlab.layers import (
     BlockStyle,
     EncoderBlock,
     EncoderDecoderBlock,
+    MultiHeadAttention,
     OutputHead,
     RotaryPosition,
     TokenEmbedding,
@@ -33,6 +34,7 @@ from seqlab.ops.masks import length_mask
 from seqlab.ops.pointer import mixed_logarithms, mixed_nats
 
 FIRST_LEAVE = 0.5  # how strongly a decoder speaks before it has learnt anything
+FIRST_NEARNESS = 6.0  # how much a source token at the decoder's own position scores above a far one (docs/log.md)
 
 
 @dataclass(frozen=True)
@@ -154,11 +156,22 @@ class Translator(nn.Module, ABC):
         """What the decoder makes of the ids.    (B, T) -> (B, T, D)"""
 
 
+def look_near(cross: MultiHeadAttention) -> None:
+    """b_q = b_k = c in every number: turned by their positions they add √d c² · mean_i cos(θ_i (t − s)) to the scores.
+
+    That is FIRST_NEARNESS where t = s and falls with the distance: attention starts near the diagonal.
+    """
+    (_, b_q), (_, b_k), _ = cross.matrices()
+    for bias in (b_q, b_k):
+        assert bias is not None
+        bias.fill_((FIRST_NEARNESS / cross.head_width**0.5) ** 0.5)
+
+
 class TransformerTranslator(Translator):
     """Encoder blocks with key padding; decoder blocks, causal, with key padding over the source; rotary positions.
 
-    `aligned`: cross-attention has them too, target position against source position, so that it finds the words that
-    stand where it stands long before it finds them by what they mean.
+    `aligned`: cross-attention has them too, target position against source position, and starts near the diagonal: it
+    finds the words that stand where it stands long before it finds them by what they mean.
     """
 
     def __init__(
@@ -213,6 +226,9 @@ class TransformerTranslator(Translator):
                 if weight.ndim >= 2:
                     to_stream = name.endswith(("project_out.weight", "mlp.2.weight"))
                     nn.init.xavier_uniform_(weight, gain=writes**-0.5 if to_stream else 1.0)
+        for cross in self._crossing:
+            if cross.rotary is not None:
+                look_near(cross)
 
     def encoded(self, source: PaddedBatch) -> Tensor:
         y: Tensor = self.encoder(self.embedding(source.ids), source.lengths)
