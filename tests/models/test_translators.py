@@ -282,6 +282,6 @@ def test_attention_to_the_source_starts_near_the_diagonal() -> None:
     for aligned in (True, False):
         model = TransformerTranslator(200, 1, 64, 2, 4, aligned=aligned).eval()
         weights, _ = model.attention_to_source(ids, model.encode(source))
-        mean_distance[aligned] = float((weights * distances(0, 24, 24, weights)).sum(-1).mean())
+        mean_distance[aligned] = (weights * distances(0, 24, 24, weights)).sum(-1).mean().item()
     assert mean_distance[False] == pytest.approx(8.0, abs=0.5), "that of an even distribution"
     assert mean_distance[True] < 0.8 * mean_distance[False]
