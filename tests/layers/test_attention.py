@@ -163,12 +163,15 @@ def test_across_two_texts_rotary_positions_count_both_from_their_beginnings() ->
     for t, s in product(range(5), range(8)):
         near = rotary(q[:, :, t : t + 1], 100 + t - s) * rotary(k[:, :, s : s + 1], 100)
         assert close((near.sum(-1) / math.sqrt(D // N))[..., 0], layer.look(x, y, y)[0][:, :, t, s], 1e-10)
-    assert weights is not None and weights.shape == (2, N, 5, 8)
+    assert weights is not None
+    assert weights.shape == (2, N, 5, 8)
     for first in range(5):
         assert close(layer(x[:, first:], state=state, start=first)[0], whole[:, first:], 1e-12)
         starts = torch.tensor([first, 0])
         some = torch.stack([x[0, first : first + 1], x[1, :1]])
-        assert close(layer(some, state=state, start=starts)[0][:, 0], torch.stack([whole[0, first], whole[1, 0]]), 1e-12)
+        assert close(
+            layer(some, state=state, start=starts)[0][:, 0], torch.stack([whole[0, first], whole[1, 0]]), 1e-12
+        )
     assert not close(layer(x[:, 1:], state=state)[0], whole[:, 1:], 1e-3)
 
 

@@ -263,6 +263,7 @@ def test_with_vectors_training_starts_as_naive_bayes_all_the_same(classes: int, 
     beside = model(classes, jitter=False, width=5, depth=depth)
     assert torch.equal(beside(batch()), alone(batch()))
     beside(batch()).square().sum().backward()
-    assert beside.output.weight.grad is not None and bool(beside.output.weight.grad.any())
+    assert beside.output.weight.grad is not None
+    assert bool(beside.output.weight.grad.any())
     without = model(classes, jitter=False, width=5, depth=depth, bayes=False)
     assert without(batch()).abs().max() > 0, "without naive Bayes it starts from random vectors"

@@ -186,7 +186,9 @@ def _lines(path: Path) -> list[str]:
 def _read_columns(place: str, source: str | None, to: Sequence[str], encoding: str) -> Parallel:
     path = checked_path(place)
     if path.is_dir():
-        raise UsageError(f"{place or 'the present folder'} is a folder; name a table, or text files of which line k is one sentence")
+        raise UsageError(
+            f"{place or 'the present folder'} is a folder; name a table, or text files of which line k is one sentence"
+        )
     if not is_table(place):
         raise UsageError(
             f"{place} alone has no translations; name a {', '.join(TABLES)} with a column for each language, or the "
@@ -267,7 +269,7 @@ def _checked(found: Parallel) -> Parallel:
     targets = {name: [" ".join(text.split()) for text in texts] for name, texts in found.targets.items()}
     for name, texts in targets.items():
         if not name:
-            raise UsageError("a column has no name (is there a sign too many at the end?); say which to learn with --to")
+            raise UsageError("a column has no name (a sign too many at the end?); say which to learn with --to")
         if "," in name:
             raise UsageError(
                 f"a target cannot be called '{name}': names stand with commas between; rename it, or say --to"

@@ -62,9 +62,9 @@ class MultiHeadAttention(nn.Module):
 
     `dropout` acts on softmax weights in training; the linear kinds form no weights and drop nothing. `window` lets
     causal softmax attention see that many positions, itself included. `rotary` turns queries and keys by position;
-    across two texts both count from 0, so that a decoder can look where it stands itself. `n_kv_heads` heads of keys and values are shared by n_heads/n_kv_heads heads of
-    queries each: head h reads those of number ⌊h·n_kv_heads/n_heads⌋. `head_width` replaces d_model/n_heads;
-    `bias_out` is the output's own choice of a bias.
+    across two texts both count from 0, so that a decoder can look where it stands itself. `n_kv_heads` heads of keys
+    and values are shared by n_heads/n_kv_heads heads of queries each: head h reads those of number
+    ⌊h·n_kv_heads/n_heads⌋. `head_width` replaces d_model/n_heads; `bias_out` is the output's own choice of a bias.
     """
 
     directions: Tensor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from seqlab.runs.folder import Line, RunFolder
 from seqlab.runs.record import identity_of, training_key, validation_key, versions
 from seqlab.runs.run import Run, load_own, save_own
 from seqlab.runs.task import Task
+from seqlab.training.averaging import WeightAverage
 from seqlab.training.checkpoint import load_optimiser, load_weights, optimiser_tensors, with_prefix, without_prefix
 from seqlab.training.interruption import catch_interruption
 from seqlab.training.loop import Logged, Plan, Position, train
@@ -45,6 +47,7 @@ class Session:
     learning: Learning | None = None
     optimiser: torch.optim.Optimizer | None = None
     plan: Plan | None = None
+    average: WeightAverage | None = None
     position: Position = field(default_factory=Position)
     stop: Callable[[], bool] | None = None
     interrupted: Callable[[], bool] = lambda: False
@@ -72,10 +75,11 @@ class Session:
         self._warn_of_few_steps()
         self._begun = self._last_save = time.perf_counter()
         self._count_before = self.position.count
-        learning, plan = self.learning, self.plan
+        learning, plan, average = self.learning, self.plan, self.average
         with catch_interruption(self.stop) as interrupted, self.reporter.task("training", plan.steps):
             self.interrupted = interrupted
-            return train(self.model, learning.objective, self.optimiser, learning.batches, plan, self.position, self)
+            where = self.position, self, average
+            return train(self.model, learning.objective, self.optimiser, learning.batches, plan, *where)
 
     def _warn_of_few_steps(self) -> None:
         budget, steps = self.settings.training.budget, self.record["steps"]
@@ -107,14 +111,20 @@ class Session:
 
     # ---- callbacks of the loop
 
+    def judged(self) -> contextlib.AbstractContextManager[None]:
+        """The model as it is measured and kept: with the average of its weights, if there is one."""
+        return contextlib.nullcontext() if self.average is None else self.average.inside(self.model)
+
     def validate(self) -> Score:
-        return self.task.validate(self.model, self.data)
+        with self.judged():
+            return self.task.validate(self.model, self.data)
 
     def keep_best(self, position: Position) -> None:
         record = {"step": position.step}
         if position.step:
             record[validation_key(self.task.unit)] = position.record()["best"]
-        save_own(self.folder, self.folder.model_file, self.task.weights(self.model), record)
+        with self.judged():
+            save_own(self.folder, self.folder.model_file, self.task.weights(self.model), record)
 
     def log(self, position: Position, logged: Logged) -> None:
         line: Line = {"step": position.step, self.task.counted: position.count, "seconds": round(position.seconds, 3)}
@@ -147,6 +157,8 @@ class Session:
         shape, carried = pack(position.carried, "carried")
         tensors = with_prefix("model/", dict(self.model.state_dict()))
         tensors |= with_prefix("optimiser/", optimiser_tensors(self.model, self.optimiser))
+        if self.average is not None:
+            tensors |= with_prefix("average/", self.average.weights)
         tensors |= carried | {"random": torch.get_rng_state()}
         self.folder.sync_metrics()
         record = {"position": position.record(), "carried": shape, "steps": self.record["steps"]}
@@ -216,6 +228,8 @@ def go_on(
     session = _with_loop(session, task.learning(settings, data, model))
     assert session.optimiser is not None
     load_optimiser(model, session.optimiser, without_prefix("optimiser/", tensors))
+    if session.average is not None:
+        session.average.load(without_prefix("average/", tensors))
     torch.set_rng_state(tensors["random"])
     position = Position.from_record(saved["position"], unpack(saved["carried"], tensors, "carried"))
     session.position = position
@@ -252,8 +266,10 @@ def _with_loop(session: Session, learning: Learning | None) -> Session:
         return session
     session.learning = learning
     session.optimiser = optimiser_for(session.model, session.settings.training)
-    session.record["optimiser"] = optimiser_facts(session.optimiser)
+    session.record["optimiser"] = optimiser_facts(session.optimiser, session.model)
     session.plan = make_plan(session.settings.training, session.record["steps"])
+    if session.settings.training.ema:
+        session.average = WeightAverage(session.model, session.settings.training.ema)
     return session
 
 

@@ -1,6 +1,6 @@
 """The one training loop, for every task.
 
-    for each step:  loss = Σ objective / count → backward → clip ‖g‖ → optimiser at η(step)
+    for each step:  loss = Σ objective / count → backward → clip ‖g‖ → optimiser at η(step) → average of the weights
     now and then:   validate, keep the best weights, save
 
 What a batch holds and how the model is called is the objective's business. Everything the loop needs to go on after
@@ -23,6 +23,7 @@ from torch import nn
 from seqlab.core.errors import NotFiniteError
 from seqlab.core.state import State, detach, join, split
 from seqlab.core.types import Batch
+from seqlab.training.averaging import WeightAverage
 from seqlab.training.finite import first_gradient_not_finite, first_layer_not_finite
 from seqlab.training.objectives import Loss, Objective, Score
 from seqlab.training.optim import set_learning_rate
@@ -40,6 +41,7 @@ class Plan:
     patience: int
     clip: float
     accumulate: int = 1
+    clip_value: float | None = None
 
 
 @dataclass
@@ -98,6 +100,7 @@ def train(
     plan: Plan,
     position: Position,
     callbacks: Callbacks,
+    average: WeightAverage | None = None,
 ) -> str:
     """Train from `position` on; returns "finished", "stopped early" or "interrupted"."""
     clock = time.perf_counter() - position.seconds
@@ -111,6 +114,8 @@ def train(
             return "interrupted"
         rate = plan.schedule(position.step)
         training_step(model, objective, optimiser, batches(position.step), plan, position, rate)
+        if average is not None:
+            average.update(model, position.step)
         position.seconds = time.perf_counter() - clock
         last = position.step == plan.steps
         if last or position.step % plan.log_every == 0 or position.step % plan.eval_every == 0:
@@ -141,7 +146,7 @@ def training_step(
         carried.append(detach(loss.state))
         if not math.isfinite(total):
             _stop_not_finite(model, partial(objective, model, piece, state), position, rate, "loss", total)
-    norm = nn.utils.clip_grad_norm_(model.parameters(), plan.clip).item()
+    norm = clip_gradients(model, plan)
     if not math.isfinite(norm):
         again = partial(objective, model, pieces[-1], states[-1])
         _stop_not_finite(model, again, position, rate, "gradient norm", norm)
@@ -154,6 +159,20 @@ def training_step(
     position.total += total
     position.counted += count
     position.gradient_norm = norm
+
+
+def clip_gradients(model: nn.Module, plan: Plan) -> float:
+    """First each number to ±clip_value, if that is asked for, then all to a norm of `clip`; the norm in between.
+
+    What is not finite stays so: a clipped infinity would look like a gradient.
+    """
+    parameters = list(model.parameters())
+    if plan.clip_value is not None:
+        whole = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]).item()
+        if not math.isfinite(whole):
+            return whole
+        nn.utils.clip_grad_value_(parameters, plan.clip_value)
+    return nn.utils.clip_grad_norm_(parameters, plan.clip).item()
 
 
 def _log(model: nn.Module, position: Position, callbacks: Callbacks, rate: float, *, validate: bool) -> None:

@@ -114,11 +114,12 @@ def make_plan(training: TrainingSettings, steps: int) -> Plan:
     """The plan that filled training settings and a step count make."""
     rate = filled(training.learning_rate)
     return Plan(
-        schedule=Schedule(rate, steps, training.warmup, training.decay, training.final_lr),
+        schedule=Schedule(rate, steps, training.warmup, training.decay, training.final_lr, training.cooldown),
         steps=steps,
         eval_every=filled(training.eval_every),
         log_every=max(1, steps // 200),
         patience=training.patience,
         clip=training.clip,
+        clip_value=training.clip_value,
         accumulate=training.accumulate,
     )

@@ -11,7 +11,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, get_args
+from typing import Any, Protocol, TypeVar, get_args, runtime_checkable
 
 from seqlab.core.errors import UsageError, nearest
 
@@ -121,6 +121,13 @@ def value_of(settings: Any, group: str, f: Field) -> Any:
 # --------------------------------------------------------------------------- checks
 
 
+@runtime_checkable
+class ChecksItself(Protocol):
+    """A group whose fields must fit each other."""
+
+    def check(self) -> None: ...
+
+
 def check_settings(settings: Any) -> None:
     """Refuse values out of range, each with one line that names the value, the limit and the remedy."""
     for group in dataclasses.fields(settings):
@@ -130,6 +137,8 @@ def check_settings(settings: Any) -> None:
 def check_group(group: Any) -> None:
     for f in dataclasses.fields(group):
         check_value(f, getattr(group, f.name))
+    if isinstance(group, ChecksItself):
+        group.check()
 
 
 def check_value(f: Field, value: Any) -> None:
