@@ -12,6 +12,8 @@ run.translate(["a sentence"], to="de")
 sheet = seqlab.perplexity_sheet(["runs/mine", "runs/other"], ["new.txt"])
 matrix = seqlab.domain_matrix(["novels.txt", "letters.txt"], budget="60s")
 
+seqlab.diagnose_gradients("runs/mine").models[0].verdict
+
 A model of your own, or anybody's, in three lines (module(ids) gives logits):
 
 scorer = seqlab.scorer(module, tokenizer, context=256)
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from seqlab.evaluation.perplexity import figures_of
     from seqlab.runs.run import load as load
     from seqlab.workflows.classify.train import train_classifier as train_classifier
+    from seqlab.workflows.diagnose.gradients import diagnose_gradients as diagnose_gradients
     from seqlab.workflows.duel.classify import compare_classifiers as compare_classifiers
     from seqlab.workflows.duel.lm import compare_lms as compare_lms
     from seqlab.workflows.duel.translate import compare_translators as compare_translators
@@ -61,6 +64,7 @@ _PUBLIC = {
     "compare_lms": "seqlab.workflows.duel.lm:compare_lms",
     "perplexity_sheet": "seqlab.workflows.sheet.sheet:perplexity_sheet",
     "domain_matrix": "seqlab.workflows.sheet.matrix:domain_matrix",
+    "diagnose_gradients": "seqlab.workflows.diagnose.gradients:diagnose_gradients",
     "load": "seqlab.runs.run:load",
     "scorer": "seqlab.evaluation.outsiders:ModuleScorer",
     "figures": "seqlab.evaluation.perplexity:figures_of",

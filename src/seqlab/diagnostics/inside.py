@@ -191,7 +191,7 @@ def parameter_ratios(
     """One step on a copy: the model itself does not change."""
     trial = copy.deepcopy(model)
     stepping = optimiser(trial)
-    loss(trial).mean().backward()
+    torch.autograd.backward(loss(trial).mean())
     gradients = {name: 0.0 if w.grad is None else float(w.grad.norm()) for name, w in trial.named_parameters()}
     before = {name: w.detach().clone() for name, w in trial.named_parameters()}
     stepping.step()

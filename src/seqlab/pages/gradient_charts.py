@@ -1,0 +1,76 @@
+"""Pictures of gradients: lag curves, a heat map over time and layers, gates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqlab.pages.canvas import blank_figure, plain, png
+
+LEAST = 1e-30  # what is smaller is drawn there
+Curves = Mapping[str, NDArray[np.float64]]
+
+
+def lag_picture(curves: Curves, bounds: Mapping[str, float], title: str) -> bytes:
+    """Median and the middle half over sequences, relative to lag 1, on a logarithmic scale; a bound is dashed."""
+    figure = blank_figure(9.0, 4.8)
+    axes = figure.add_subplot()
+    lowest = 1.0
+    for number, (name, norms) in enumerate(curves.items()):
+        colour = f"C{number % 10}"
+        start = max(float(np.median(norms[:, 1])), LEAST)
+        low, middle, high = np.maximum(np.quantile(norms, (0.25, 0.5, 0.75), axis=0) / start, LEAST)
+        lags = np.arange(norms.shape[1])
+        axes.plot(lags[1:], middle[1:], color=colour, label=name)
+        axes.fill_between(lags[1:], low[1:], high[1:], color=colour, alpha=0.2, linewidth=0)
+        lowest = min(lowest, float(middle[1:].min()))
+        if name in bounds:
+            bound = np.exp((lags[1:] - 1) * np.log(max(bounds[name], LEAST)))
+            shown = bound < 1e6
+            axes.plot(
+                lags[1:][shown], bound[shown], color=colour, linestyle="--", label=f"bound δ^k, δ = {bounds[name]:.2f}"
+            )
+    axes.axhline(0.01, color="#555555", linestyle=":", linewidth=1)
+    end = max(norms.shape[1] for norms in curves.values())
+    axes.text(end, 0.012, "1 %: the horizon", fontsize=8, color="#333333", va="bottom", ha="right")
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=max(lowest / 3, 1e-18))
+    axes.set_xlabel("lag k = T − t, in positions")
+    axes.set_ylabel("‖∂L_T/∂h_{T−k}‖, relative to lag 1")
+    axes.set_title(title)
+    axes.legend(fontsize=8)
+    plain(axes)
+    return png(figure)
+
+
+def heat_picture(curves: Curves, title: str) -> bytes:
+    """log₁₀ of the median norm: a row for each layer, a column for each lag."""
+    figure = blank_figure(9.0, 2.2 + 0.42 * len(curves))
+    axes = figure.add_subplot()
+    rows = np.stack([np.log10(np.maximum(np.median(norms, 0), LEAST)) for norms in curves.values()])
+    image = axes.imshow(rows, aspect="auto", cmap="viridis", interpolation="nearest")
+    axes.set_yticks(range(len(curves)), list(curves), fontsize=8)
+    axes.set_xlabel("lag, in positions")
+    axes.set_title(title)
+    figure.colorbar(image, ax=axes, label="log₁₀ of the median norm")
+    return png(figure)
+
+
+def gate_picture(gates: Sequence[tuple[str, Sequence[int]]], title: str) -> bytes:
+    """A histogram for each gate, 0 is shut and 1 is open."""
+    columns = min(3, len(gates))
+    rows = -(-len(gates) // columns)
+    figure = blank_figure(3.1 * columns + 0.3, 2.3 * rows + 0.3)
+    for number, (name, counts) in enumerate(gates):
+        axes = figure.add_subplot(rows, columns, number + 1)
+        shares = np.asarray(counts) / max(1, sum(counts))
+        edges = np.linspace(0, 1, len(counts) + 1)
+        axes.bar(edges[:-1], 100 * shares, width=np.diff(edges), align="edge", color="#3b6ea5")
+        axes.set_title(name, fontsize=9)
+        axes.set_xlabel("value (0 shut, 1 open)", fontsize=8)
+        axes.set_ylabel("share, %", fontsize=8)
+        plain(axes)
+    figure.suptitle(title, fontsize=10)
+    return png(figure)

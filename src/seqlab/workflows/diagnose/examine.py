@@ -1,0 +1,131 @@
+"""One model, examined: its curves and verdicts, and what stands behind them."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqlab.diagnostics.gradient_flow import Norms, Verdict, judge, lag_curves, last_loss
+from seqlab.diagnostics.inside import (
+    Gate,
+    Head,
+    Parameter,
+    StepJacobian,
+    bound_of,
+    layers_of,
+    look_inside,
+    parameter_ratios,
+    step_jacobians,
+)
+from seqlab.layers.recurrent import RNN
+from seqlab.training.optim import build_optimiser
+
+PLACES = 5  # positions whose one-step Jacobian is shown
+QUARTILES = (0.25, 0.5, 0.75)
+
+
+@dataclass(frozen=True, eq=False)
+class Examined:
+    """What was found in one model on some sequences."""
+
+    name: str
+    kind: str
+    curves: dict[str, Norms]  # by tap: (B, T), column k is lag k
+    verdicts: dict[str, Verdict]
+    bounds: dict[str, float]  # by tap of an RNN: δ = γ‖W‖
+    jacobians: dict[str, list[StepJacobian]]  # by path of the layer
+    gates: list[Gate]
+    heads: list[Head]
+    parameters: list[Parameter]
+
+    @property
+    def decisive(self) -> str:
+        """The tap whose gradient reaches farthest: what the model as a whole can learn from."""
+        return max(self.verdicts, key=lambda name: self.verdicts[name].growth.rate)
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.verdicts[self.decisive]
+
+    def as_json(self) -> dict[str, Any]:
+        layers = [
+            {
+                "tap": name,
+                "verdict": verdict.word,
+                "growth": dataclasses.asdict(verdict.growth),
+                "lags": verdict.lags,
+                "total": verdict.total,
+                "settled": verdict.settled,
+                "horizon": verdict.horizon,
+                "expected_horizon": verdict.expected_horizon,
+                "bound": self.bounds.get(name),
+                "quartiles": np.quantile(self.curves[name], QUARTILES, axis=0).tolist(),
+            }
+            for name, verdict in self.verdicts.items()
+        ]
+        return {
+            "model": self.name,
+            "kind": self.kind,
+            "verdict": self.verdict.word,
+            "decisive": self.decisive,
+            "layers": layers,
+            "jacobians": {path: [dataclasses.asdict(j) for j in some] for path, some in self.jacobians.items()},
+            "gates": [dataclasses.asdict(gate) for gate in self.gates],
+            "heads": [dataclasses.asdict(head) for head in self.heads],
+            "parameters": [dataclasses.asdict(parameter) for parameter in self.parameters],
+        }
+
+
+def examine(name: str, kind: str, model: nn.Module, ids: Tensor, learning_rate: float) -> Examined:
+    """ids (B, T + 1). In float64, on a copy."""
+    model = copy.deepcopy(model).double().eval()
+    curves = lag_curves(model, lambda: last_loss(model, ids))
+    gates, heads = look_inside(model, lambda: model(ids[:, :-1]))
+    return Examined(
+        name,
+        kind,
+        curves,
+        {tap: judge(norms) for tap, norms in curves.items()},
+        _bounds(model),
+        _jacobians(model, ids),
+        gates,
+        heads,
+        parameter_ratios(
+            model, lambda trial: _mean_loss(trial, ids), lambda trial: build_optimiser(trial, learning_rate, 0.0)
+        ),
+    )
+
+
+def _mean_loss(model: nn.Module, ids: Tensor) -> Tensor:
+    logits, _ = model(ids[:, :-1])
+    return nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+
+
+def _bounds(model: nn.Module) -> dict[str, float]:
+    return {
+        f"{path}.l{number}.hidden": bound_of(layer, number)
+        for path, layer in layers_of(model).items()
+        if isinstance(layer, RNN)
+        for number in range(layer.num_layers)
+    }
+
+
+def _jacobians(model: nn.Module, ids: Tensor) -> dict[str, list[StepJacobian]]:
+    """At a few positions of the first sequence."""
+    length = ids.shape[1] - 1
+    places = sorted({int(p) for p in np.linspace(1, length - 1, PLACES)})
+    found = {}
+    for path, layer in layers_of(model).items():
+        given: list[Tensor] = []
+        handle = layer.register_forward_pre_hook(lambda _module, args, kept=given: kept.append(args[0]))
+        with torch.no_grad():
+            model(ids[:1, :-1])
+        handle.remove()
+        found[path] = step_jacobians(layer, given[0][0], places)
+    return found

@@ -1,0 +1,187 @@
+"""The gradient doctor: a run, or untrained models, examined; a verdict, a remedy, a page."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqlab.core.errors import UsageError, nearest
+from seqlab.core.files import write_text
+from seqlab.core.reporting import Reporter
+from seqlab.core.seeding import torch_generator
+from seqlab.core.settings.diagnose import KINDS, GradientSettings
+from seqlab.core.settings.fields import check_group, filled
+from seqlab.core.traits import traits_of
+from seqlab.core.units import parse_split
+from seqlab.data.normalise import normalise
+from seqlab.data.prepare import read_slice, split_bounds
+from seqlab.data.sources import open_text
+from seqlab.runs.run import load
+from seqlab.training.determinism import using_threads
+from seqlab.workflows.diagnose.cures import Cure, Tried, build_untrained, suggested, try_cures
+from seqlab.workflows.diagnose.examine import Examined, examine
+from seqlab.workflows.diagnose.gradients_page import gradients_page
+from seqlab.workflows.lm.run import LMRun
+
+VOCABULARY = 256  # of random sequences, for untrained models
+UNTRAINED_RATE = 1e-3  # at which the update of an untrained model is shown
+MOST_HEADS = (1, 2, 4)  # of an untrained Transformer, as far as they divide its width into pairs
+PAGE = "gradients.html"
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """What was examined, on what, and what came of it."""
+
+    models: list[Examined]
+    basis: str  # what was measured, on what, with what seed
+    cures: dict[str, list[Cure]]  # by model
+    tried: dict[str, list[Tried]]  # by model; empty unless asked for
+    page: Path | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "basis": self.basis,
+            "models": [model.as_json() for model in self.models],
+            "cures": {name: [dataclasses.asdict(cure) for cure in cures] for name, cures in self.cures.items()},
+            "tried": {name: [_tried_json(row) for row in rows] for name, rows in self.tried.items()},
+            "page": None if self.page is None else str(self.page),
+        }
+
+
+def _tried_json(row: Tried) -> dict[str, Any]:
+    verdict = dataclasses.asdict(row.verdict)
+    return {"cure": row.name, "note": row.note, "verdict": verdict.pop("word"), **verdict}
+
+
+def diagnose_gradients(
+    run: str | Path | None = None,
+    *,
+    text: str | Path | None = None,
+    try_each: bool = False,
+    out: str | Path | None = None,
+    threads: int | None = None,
+    reporter: Reporter | None = None,
+    **asked: Any,
+) -> Diagnosis:
+    """Examine the run in a folder, or untrained models (`model="rnn,gru"`), and write the page `out`.
+
+    `asked` are the fields of GradientSettings. A run is examined on `text`, or on its own validation text.
+    """
+    settings = GradientSettings(**asked)
+    check_group(settings)
+    reporter = reporter or Reporter()
+    with using_threads(threads):
+        if run is None:
+            found = _untrained(settings, text, try_each, reporter)
+        else:
+            found = _of_run(Path(run), settings, asked, text, try_each, reporter)
+    page = Path(out) if out is not None else (Path() if run is None else Path(run)) / PAGE
+    write_text(page, gradients_page(found.models, found.basis, found.cures, found.tried))
+    return dataclasses.replace(found, page=page)
+
+
+# --------------------------------------------------------------------------- untrained models
+
+
+def _untrained(settings: GradientSettings, text: Any, try_each: bool, reporter: Reporter) -> Diagnosis:
+    kinds = [kind.strip() for kind in settings.model.split(",") if kind.strip()]
+    if not kinds:
+        raise UsageError("name a run folder, or an untrained model: --model rnn")
+    for kind in kinds:
+        if kind not in KINDS:
+            raise UsageError(f"--model '{kind}' has no gradient over time, or is not known{nearest(kind, KINDS)}")
+        if kinds.count(kind) > 1:
+            raise UsageError(f"--model names '{kind}' twice; name each once")
+    if text is not None:
+        raise UsageError("--text is for a run, which has a tokenizer; an untrained model reads random tokens")
+    draw = torch_generator(settings.seed, "sequences")
+    ids = torch.randint(0, VOCABULARY, (settings.sequences, settings.length + 1), generator=draw)
+    models, tried = [], {}
+    for kind in kinds:
+        sizes = _sizes_of(kind, settings)
+        model = build_untrained(kind, VOCABULARY, sizes, settings.init, settings.seed)
+        with reporter.task(f"examining {kind}", 1.0):
+            models.append(examine(kind, kind, model, ids, UNTRAINED_RATE))
+        if try_each:
+            with reporter.task(f"trying remedies for {kind}", 1.0):
+                tried[kind] = try_cures(kind, VOCABULARY, sizes, ids, settings.init, settings.seed)
+    basis = (
+        f"untrained models of width {settings.width}, depth {settings.depth}, initialisation {settings.init}; "
+        f"{settings.sequences} sequences of {settings.length} random tokens; seed {settings.seed}; float64"
+    )
+    return Diagnosis(models, basis, {found.name: suggested(found, settings.init) for found in models}, tried)
+
+
+def _sizes_of(kind: str, settings: GradientSettings) -> dict[str, Any]:
+    sizes: dict[str, Any] = {"width": settings.width, "depth": settings.depth, "dropout": 0.0}
+    if kind == "transformer":
+        sizes["heads"] = max((n for n in MOST_HEADS if settings.width % (2 * n) == 0), default=1)
+    return sizes | ({"context": settings.length} if kind in ("attentive-rnn", "transformer") else {})
+
+
+# --------------------------------------------------------------------------- runs
+
+
+def _of_run(
+    folder: Path, settings: GradientSettings, asked: dict[str, Any], text: Any, try_each: bool, reporter: Reporter
+) -> Diagnosis:
+    for name in ("model", "width", "depth", "init"):
+        if name in asked:
+            raise UsageError(f"--{name} is for an untrained model; the run {folder} has its own")
+    run: LMRun = load(folder, "lm")
+    kind = run.settings.model.kind
+    if kind not in KINDS:
+        raise UsageError(f"the run {folder} is a {kind}: it carries nothing over time, so that no gradient flows there")
+    length = settings.length
+    window = traits_of(run.model).max_positions or traits_of(run.model).window
+    if window is not None and window < length:
+        reporter.note(f"the model reads {window} positions at a time: --length is {window}, not {length}")
+        length = window
+    content, where = _text_of(run, text, reporter)
+    ids = _sequences(run, content, length, settings.sequences, where)
+    with reporter.task(f"examining {run.name}", 1.0):
+        rate = filled(run.settings.training.learning_rate)
+        found = examine(run.name, kind, run.model, ids, rate)
+    tried = {}
+    if try_each:
+        sizes = {name: getattr(run.settings.model, name) for name in ("width", "depth")} | {"dropout": 0.0}
+        sizes |= {"context": length} if kind in ("attentive-rnn", "transformer") else {}
+        with reporter.task("trying remedies", 1.0):
+            tried[found.name] = try_cures(kind, run.tokenizer.vocab_size, sizes, ids, "default", settings.seed)
+    basis = (
+        f"the run {run.name} (step {run.step:,}) on {len(ids)} sequences of {length} tokens from {where}; float64; "
+        f"an optimiser's first step at learning rate {rate:g}"
+    )
+    return Diagnosis([found], basis, {found.name: suggested(found)}, tried)
+
+
+def _text_of(run: LMRun, text: Any, reporter: Reporter) -> tuple[str, str]:
+    """What is read, and what it is called."""
+    data = run.settings.data
+    source = data.text if text is None else str(text)
+    with reporter.downloading() as progress:
+        opened = open_text(source, data.encoding, progress=progress)
+    if text is not None:
+        return read_slice(opened, (0, opened.bytes)), opened.name
+    bounds = split_bounds(opened, parse_split(data.split))["validation"]
+    return read_slice(opened, bounds), f"the validation part of {opened.name}"
+
+
+def _sequences(run: LMRun, content: str, length: int, count: int, where: str) -> Tensor:
+    """Evenly spaced, not overlapping.    (B, T + 1)"""
+    ids = torch.as_tensor(np.asarray(run.tokenizer.encode(normalise(content, run.steps).text).ids, np.int64))
+    possible = len(ids) // (length + 1)
+    if possible < 2:
+        raise UsageError(
+            f"{where} has {len(ids):,} tokens: too few for two sequences of {length + 1}; give a smaller --length or "
+            "another --text"
+        )
+    chosen = np.linspace(0, possible - 1, min(count, possible)).astype(int)
+    return torch.stack([ids[k * (length + 1) : (k + 1) * (length + 1)] for k in chosen])

@@ -1,0 +1,103 @@
+"""`seqlab diagnose` from the command line."""
+
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import TINY_FLAGS, Command
+
+SMALL = ("--width", "12", "--length", "20", "--sequences", "3", "--threads", "1")
+TEXT = "the cat sat on the mat and the dog sat on the log\n" * 60
+
+
+@pytest.fixture
+def trained(seqlab_command: Command, tmp_path: Path) -> Path:
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    answer = seqlab_command(
+        *("lm", "train", "text.txt", "--model", "lstm", "--tokenizer", "char", "--out", "run", *TINY_FLAGS)
+    )
+    assert answer.code == 0, answer.err
+    return tmp_path / "run"
+
+
+def test_untrained_models_side_by_side(seqlab_command: Command, tmp_path: Path) -> None:
+    answer = seqlab_command("diagnose", "gradients", "--model", "rnn,gru,lstm,attentive-rnn,transformer", *SMALL)
+    assert answer.code == 0, answer.err
+    assert "untrained models of width 12" in answer.out
+    assert "seed 0" in answer.out
+    for name in ("rnn", "gru", "lstm", "attentive-rnn", "transformer"):
+        assert f"\n{name}: " in answer.out
+    page = (tmp_path / "gradients.html").read_text(encoding="utf-8")
+    assert page.count("data:image/png;base64,") == 1 + 5 + 2, "the curves, a heat map each, the gates of two"
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_every_remedy_is_tried_on_the_same_sequences(seqlab_command: Command) -> None:
+    words = ("diagnose", "gradients", "--model", "rnn", "--init", "uniform", "--try", "--json", *SMALL)
+    found = seqlab_command(*words).json
+    (model,) = found["models"]
+    rows = {row["cure"]: row for row in found["tried"]["rnn"]}
+    assert rows["as it is"]["growth"]["rate"] == pytest.approx(model["layers"][0]["growth"]["rate"], rel=1e-12)
+    assert rows["as it is"]["verdict"] == model["verdict"] == "vanishing"
+    assert rows["gated cell: lstm"]["growth"]["rate"] > rows["as it is"]["growth"]["rate"]
+    assert {"orthogonal initialisation", "gated cell: gru", "layer normalisation"} <= rows.keys()
+    assert {cure["name"] for cure in found["cures"]["rnn"]} >= {"orthogonal initialisation", "gated cell"}
+    assert model["layers"][0]["bound"] > model["layers"][0]["growth"]["rate"]
+    again = seqlab_command(*words).json
+    assert again == found, "the same seed gives the same figures"
+    other = seqlab_command(*words, "--seed", "1").json
+    assert other["models"][0]["layers"][0]["growth"] != model["layers"][0]["growth"]
+
+
+def test_a_run_is_examined_on_its_own_text_or_another(seqlab_command: Command, trained: Path, tmp_path: Path) -> None:
+    flags = ("--length", "20", "--sequences", "4", "--threads", "1")
+    own = seqlab_command("diagnose", "gradients", trained, "--json", *flags)
+    assert own.code == 0, own.err
+    (model,) = own.json["models"]
+    assert [layer["tap"] for layer in model["layers"]] == ["recurrent.l0.hidden", "recurrent.l0.c"]
+    assert {gate["name"][-1] for gate in model["gates"]} == {"i", "f", "o"}
+    assert len(model["layers"][0]["quartiles"][1]) == 20
+    assert model["jacobians"]["recurrent"][0]["spectral_norm"] > 0
+    assert "the validation part of text.txt" in own.json["basis"]
+    assert (trained / "gradients.html").exists()
+    (tmp_path / "other.txt").write_text("a dog and a log on a mat\n" * 30, encoding="utf-8")
+    other = seqlab_command("diagnose", "gradients", trained, "--text", "other.txt", "--out", "o.html", "--try", *flags)
+    assert other.code == 0, other.err
+    assert "from other.txt" in other.out
+    assert "forget-gate bias 3" in other.out
+    assert (tmp_path / "o.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ((), 2, "name a run folder, or an untrained model: --model rnn"),
+        (("--model", "bigram"), 2, "--model 'bigram' has no gradient over time"),
+        (("--model", "lstn"), 2, "did you mean 'lstm'"),
+        (("--model", "rnn,rnn"), 2, "names 'rnn' twice"),
+        (("--model", "rnn", "--length", "1"), 2, "--length 1 is too small; the least is 3"),
+        (("--model", "rnn", "--sequences", "1"), 2, "--sequences 1 is too small"),
+        (("--model", "transformer", "--init", "uniform", *SMALL), 2, "--init uniform is for rnn, gru and lstm"),
+        (("--model", "rnn", "--text", "a.txt"), 2, "--text is for a run"),
+        (("nowhere",), 2, "there is no run folder nowhere"),
+    ],
+    ids=str,
+)
+def test_wrong_use_is_one_line(seqlab_command: Command, words: tuple[str, ...], code: int, message: str) -> None:
+    answer = seqlab_command("diagnose", "gradients", *words)
+    assert (answer.code, answer.err.count("\n")) == (code, 1), answer.err
+    assert message in answer.err
+
+
+def test_wrong_use_of_a_run_is_one_line(seqlab_command: Command, trained: Path) -> None:
+    for words, message in (
+        (("--width", "8"), "--width is for an untrained model"),
+        (("--length", "4000"), "too few for two sequences of 4001; give a smaller --length"),
+    ):
+        answer = seqlab_command("diagnose", "gradients", trained, *words)
+        assert (answer.code, answer.err.count("\n")) == (2, 1), answer.err
+        assert message in answer.err
+    bigram = ("lm", "train", "text.txt", "--model", "bigram", "--out", "pairs", "--budget", "5steps", "--threads", "1")
+    assert seqlab_command(*bigram).code == 0
+    answer = seqlab_command("diagnose", "gradients", "pairs")
+    assert (answer.code, answer.err.count("\n")) == (2, 1), answer.err
+    assert "carries nothing over time" in answer.err
