@@ -294,7 +294,7 @@ def test_what_cannot_be_measured_is_named() -> None:
     with pytest.raises(UsageError, match="is not finite: the weights hold NaN"):
         lag_curves(model, lambda: last_loss(model, ids))
     with pytest.raises(UsageError, match="carries nothing from one position"):
-        lag_curves(lm("bigram"), lambda: last_loss(model, ids), names=[])
+        lag_curves(lm("bigram"), lambda: last_loss(model, ids))
 
 
 def test_a_position_without_influence_has_no_gradient() -> None:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError
 from seqlab.core.taps import Seen, tap_names, taps
+from seqlab.core.traits import traits_of
 
 VANISHED, EXPLODED = 0.01, 100.0  # g^T
 FALLEN = 0.01  # the share of the gradient one step back at which the horizon lies
@@ -36,6 +37,8 @@ Norms = NDArray[np.float64]
 
 def carriers(model: nn.Module) -> list[str]:
     """The taps through which earlier positions reach later ones, in the order of the layers."""
+    if traits_of(model).learns_from != "text":  # it sees a token and its neighbour, nothing more
+        return []
     names = [name for name in tap_names(model) if name.rpartition(".")[2] in CARRIERS]
     blocks = {name.rpartition(".")[0] for name in names if name.endswith(".stream")}
     return [name for name in names if not (name.endswith(".hidden") and name.rpartition(".")[0] in blocks)]

@@ -147,8 +147,20 @@ class Session:
 
     def after_step(self, position: Position) -> None:
         self.reporter.advance(position.step)
+        every = self.task.look_every(self.settings)
+        if every and position.step % every == 0:
+            self._look(position)
         if time.perf_counter() - self._last_save > SAVE_SECONDS:
             self.save(position)
+
+    def _look(self, position: Position) -> None:
+        """A line of its own in the metrics; neither weights nor a random stream are touched."""
+        self.model.eval()
+        with torch.random.fork_rng(devices=[]):
+            found = self.task.look(self.model, self.data)
+        self.model.train()
+        position.lines += 1
+        self.folder.append_metrics({"step": position.step, self.task.counted: position.count} | found)
 
     def save(self, position: Position) -> None:
         """What exact resume needs; of a model that is fitted at once, the model itself."""

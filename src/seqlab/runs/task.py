@@ -115,6 +115,14 @@ class Task(ABC):
     def weights(self, model: nn.Module) -> dict[str, Tensor]:
         return dict(model.state_dict())
 
+    def look_every(self, settings: Any) -> int:
+        """Steps between two looks inside the model on the way; 0: none."""
+        return 0
+
+    def look(self, model: nn.Module, data: Any) -> dict[str, Any]:
+        """What a look inside finds, for the metrics. The model is in evaluation mode, and stays as it is."""
+        return {}
+
     def parameters(self, model: nn.Module) -> int:
         """How many numbers were learnt."""
         return sum(weight.numel() for weight in model.parameters())

@@ -26,6 +26,7 @@ from seqlab.core.registry import (
 )
 from seqlab.core.settings.fields import (
     COUNT,
+    NOT_NEGATIVE,
     SHARE,
     Limits,
     Preset,
@@ -124,6 +125,11 @@ class LMTrainingSettings(TrainingSettings):
     )
     full_gradient: bool | None = setting(None, "exact gradient from the pair counts (bigram; up to 5,000 tokens)")
     carry: bool | None = setting(None, "carry recurrent state from batch to batch (truncated BPTT)", kinds=RECURRENT)
+    watch_gradients: int = setting(
+        0,
+        "steps between looks at how far back the gradient reaches, in metrics.jsonl (0: none)",
+        limits=NOT_NEGATIVE,
+    )
 
 
 @dataclass(frozen=True)

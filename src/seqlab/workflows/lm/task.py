@@ -38,6 +38,7 @@ from seqlab.workflows.lm.data import TOKENIZER, Prepared, prepare_text
 from seqlab.workflows.lm.measure import measure_run, quick_validation
 from seqlab.workflows.lm.report import write_report
 from seqlab.workflows.lm.vectors import start_from_vectors
+from seqlab.workflows.lm.watching import watched_gradients
 
 if TYPE_CHECKING:
     from seqlab.workflows.lm.run import LMRun
@@ -131,6 +132,12 @@ class LanguageModelling(Task):
         return count
 
     # ---- training and measuring
+
+    def look_every(self, settings: LMSettings) -> int:
+        return settings.training.watch_gradients
+
+    def look(self, model: nn.Module, data: Prepared) -> dict[str, Any]:
+        return {"gradients": watched_gradients(model, data.parts["validation"].ids, data.tokenizer.begin_id)}
 
     def learning(self, settings: LMSettings, data: Prepared, model: Any) -> Learning | None:
         training, traits = settings.training, traits_of(model)
