@@ -38,9 +38,11 @@ if TYPE_CHECKING:
     from seqlab.evaluation.perplexity import figures_of
     from seqlab.runs.run import load as load
     from seqlab.workflows.classify.train import train_classifier as train_classifier
+    from seqlab.workflows.diagnose.experiments import diagnose_optimisers as diagnose_optimisers
     from seqlab.workflows.diagnose.gradients import diagnose_gradients as diagnose_gradients
     from seqlab.workflows.duel.classify import compare_classifiers as compare_classifiers
     from seqlab.workflows.duel.lm import compare_lms as compare_lms
+    from seqlab.workflows.duel.optimisers import compare_optimisers as compare_optimisers
     from seqlab.workflows.duel.translate import compare_translators as compare_translators
     from seqlab.workflows.lm.train import train_lm as train_lm
     from seqlab.workflows.sheet.matrix import domain_matrix as domain_matrix
@@ -64,6 +66,8 @@ _PUBLIC = {
     "compare_lms": "seqlab.workflows.duel.lm:compare_lms",
     "perplexity_sheet": "seqlab.workflows.sheet.sheet:perplexity_sheet",
     "domain_matrix": "seqlab.workflows.sheet.matrix:domain_matrix",
+    "compare_optimisers": "seqlab.workflows.duel.optimisers:compare_optimisers",
+    "diagnose_optimisers": "seqlab.workflows.diagnose.experiments:diagnose_optimisers",
     "diagnose_gradients": "seqlab.workflows.diagnose.gradients:diagnose_gradients",
     "load": "seqlab.runs.run:load",
     "scorer": "seqlab.evaluation.outsiders:ModuleScorer",

@@ -101,3 +101,56 @@ def test_wrong_use_of_a_run_is_one_line(seqlab_command: Command, trained: Path) 
     answer = seqlab_command("diagnose", "gradients", "pairs")
     assert (answer.code, answer.err.count("\n")) == (2, 1), answer.err
     assert "carries nothing over time" in answer.err
+
+
+# --------------------------------------------------------------------------- optimisers
+
+
+def test_what_optimisers_do(seqlab_command: Command, tmp_path: Path) -> None:
+    answer = seqlab_command("diagnose", "optimisers")
+    assert answer.code == 0, answer.err
+    assert "times as fast as those with large ones" in answer.out
+    assert " NO" not in answer.out
+    page = (tmp_path / "optimisers.html").read_text(encoding="utf-8")
+    assert page.count("data:image/png;base64,") == 3
+    found = seqlab_command("diagnose", "optimisers", "--json").json
+    assert [one["name"] for one in found["experiments"]] == ["decay", "momentum", "bias-correction"]
+    assert all(one["agrees"] for one in found["experiments"])
+
+
+def test_optimisers_compete_with_learning_rates_of_their_own(seqlab_command: Command, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    flags = ("--tokenizer", "char", "--width", "8", "--batch", "4", "--context", "8", "--threads", "1")
+    words = ("diagnose", "optimisers", "--duel", "adamw,sgd", "--on", "text.txt", "--budget", "30steps", *flags)
+    answer = seqlab_command(*words, "--seeds", "2", "--out", "duel", "--json")
+    assert answer.code == 0, answer.err
+    rates = {}
+    for name in ("adamw", "sgd"):
+        settings = (tmp_path / "duel" / f"{name}-seed0" / "settings.toml").read_text(encoding="utf-8")
+        assert f'optimiser = "{name}"' in settings
+        rates[name] = float(settings.partition("learning_rate = ")[2].partition("\n")[0])
+    assert rates["sgd"] > 3 * rates["adamw"], "plain descent wants larger steps"
+    assert answer.err.count("learning rate") == 2
+    assert {row["kind"] for row in answer.json["models"]} == {"adamw", "sgd"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--duel", "adamw,sgd"), "a duel needs a text: --on my.txt"),
+        (("--on", "a.txt"), "--on is for a duel"),
+        (("--width", "8"), "--width is for a duel"),
+        (("--duel", "adamw,sgdd", "--on", "text.txt"), "unknown optimiser 'sgdd'; did you mean 'sgd'"),
+        (("--duel", "sgd,sgd", "--on", "text.txt"), "names 'sgd' twice"),
+        (("--duel", "sgd", "--on", "text.txt", "--heads", "2"), "model 'gru' has no setting 'heads'"),
+        (("--duel", "sgd", "--on", "text.txt", "--learning-rate", "1"), "unknown option --learning-rate"),
+    ],
+    ids=str,
+)
+def test_wrong_use_of_optimisers_is_one_line(
+    seqlab_command: Command, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    answer = seqlab_command("diagnose", "optimisers", *words)
+    assert (answer.code, answer.err.count("\n")) == (2, 1), answer.err
+    assert message in answer.err

@@ -1,4 +1,4 @@
-"""`seqlab diagnose gradients`."""
+"""`seqlab diagnose gradients|optimisers`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import argparse
 import dataclasses
 from typing import Any
 
-from seqlab.cli.arguments import Parser, add_common, add_fields, given
+from seqlab.cli.arguments import Parser, add_common, add_fields, add_settings, given, given_settings
+from seqlab.cli.duel import show_duel
 from seqlab.cli.terminal import TerminalReporter, emit_json, table
+from seqlab.core.errors import UsageError
 from seqlab.core.settings.diagnose import GradientSettings
+from seqlab.core.settings.fields import dashed
+from seqlab.core.settings.lm import LMSettings
 
 GRADIENTS = """How far back the gradient reaches: its growth per step, a verdict, remedies, and a page with pictures.
 
@@ -18,13 +22,22 @@ examples:
   seqlab diagnose gradients --model rnn --init uniform --try   an untrained model, and what each remedy does to it
   seqlab diagnose gradients --model rnn,gru,lstm,attentive-rnn,transformer --out all.html
 """
+OPTIMISERS = """What weight decay, momentum and bias correction do, measured on weights whose gradients are known, with
+the predictions beside; or a duel of optimisers, each with its own tuned learning rate, on a text.
+
+examples:
+  seqlab diagnose optimisers
+  seqlab diagnose optimisers --duel adamw,adam-l2,sgd,muon --on my.txt --budget 60s --seeds 3
+  seqlab diagnose optimisers --duel adamw,muon --on my.txt --model transformer --width 64
+After Ctrl-C the same command goes on where it was. The settings below hold for the duel's trainings.
+"""
 FIELDS = dataclasses.fields(GradientSettings)
 
 
 def add_commands(commands: Any) -> None:
     diagnose: Parser = commands.add_parser(
         "diagnose",
-        help="why it learns, or not: gradients",
+        help="why it learns, or not: gradients, optimisers",
         description="What happens inside a model.\n\nexample:\n  seqlab diagnose gradients runs/mine",
     )
     diagnose.set_defaults(parser=diagnose)
@@ -37,6 +50,52 @@ def add_commands(commands: Any) -> None:
     gradients.add_argument("--out", metavar="FILE", help="page (default: gradients.html in the run folder, or here)")
     add_common(gradients)
     gradients.set_defaults(run=gradients_command, parser=gradients)
+    optimisers = actions.add_parser("optimisers", help="what optimisers do, and which is best", description=OPTIMISERS)
+    optimisers.add_argument("--duel", metavar="NAMES", help="optimisers that compete, with commas between")
+    optimisers.add_argument("--on", metavar="TEXT", help="text or corpus of the duel")
+    optimisers.add_argument("--seeds", type=int, default=3, metavar="N", help="trainings of each (default: 3)")
+    optimisers.add_argument("--out", help="page of the experiments (optimisers.html), or folder of the duel")
+    add_settings(optimisers, LMSettings, without=("text", "optimiser", "learning_rate", "seed", "size"))
+    add_common(optimisers)
+    optimisers.set_defaults(run=optimisers_command, parser=optimisers)
+
+
+def optimisers_command(arguments: argparse.Namespace) -> int:
+    said = given_settings(arguments, LMSettings)
+    if arguments.duel is None:
+        for name in ("on", *said):
+            if name in said or arguments.on is not None:
+                raise UsageError(f"--{dashed(name)} is for a duel; say which optimisers: --duel adamw,sgd")
+        return _experiments(arguments)
+    if arguments.on is None:
+        raise UsageError("a duel needs a text: --on my.txt")
+    from seqlab.workflows.duel.optimisers import compare_optimisers
+
+    duel = compare_optimisers(
+        arguments.on,
+        optimisers=arguments.duel,
+        seeds=arguments.seeds,
+        out=arguments.out,
+        threads=arguments.threads,
+        reporter=TerminalReporter(),
+        **said,
+    )
+    return show_duel(duel, as_json=arguments.json)
+
+
+def _experiments(arguments: argparse.Namespace) -> int:
+    from seqlab.workflows.diagnose.experiments import HEADER, diagnose_optimisers, finding_rows
+
+    found = diagnose_optimisers(out=arguments.out or "optimisers.html")
+    if arguments.json:
+        emit_json(found.as_json())
+        return 0
+    for one in found.experiments:
+        print(f"{one.question}\n{one.formula}")
+        print(table(HEADER, finding_rows(one.findings), left=1))
+        print(f"{one.answer}\n")
+    print(f"page: {found.page}  (open it in a browser)")
+    return 0
 
 
 def gradients_command(arguments: argparse.Namespace) -> int:

@@ -37,6 +37,8 @@ class Rules:
     matches: tuple[str, ...] = ("time",)  # what can be made equal
     budget: str = TrainingSettings().budget  # of each model, if nobody says
     own_kind: Callable[[str], bool] = lambda kind: False  # somebody's own model, which may have any setting
+    flag: str = "models"  # that names who competes
+    noun: str = "model"  # and what they are
 
 
 LM_RULES = Rules(
@@ -58,12 +60,12 @@ LM_RULES = Rules(
 def checked_models(models: str | Sequence[str], rules: Rules) -> tuple[str, ...]:
     kinds = tuple(k.strip() for k in (models.split(",") if isinstance(models, str) else models) if k.strip())
     if not kinds:
-        raise UsageError(f"--models names no model; for example --models {rules.example}")
+        raise UsageError(f"--{rules.flag} names no {rules.noun}; for example --{rules.flag} {rules.example}")
     for kind in kinds:
         if kind not in rules.kinds:
-            raise UsageError(f"--models: unknown model '{kind}'{nearest(kind, rules.kinds)}")
+            raise UsageError(f"--{rules.flag}: unknown {rules.noun} '{kind}'{nearest(kind, rules.kinds)}")
         if kinds.count(kind) > 1:
-            raise UsageError(f"--models names '{kind}' twice; name each model once")
+            raise UsageError(f"--{rules.flag} names '{kind}' twice; name each {rules.noun} once")
     return kinds
 
 
