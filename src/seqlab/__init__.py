@@ -13,6 +13,7 @@ sheet = seqlab.perplexity_sheet(["runs/mine", "runs/other"], ["new.txt"])
 matrix = seqlab.domain_matrix(["novels.txt", "letters.txt"], budget="60s")
 
 seqlab.diagnose_gradients("runs/mine").models[0].verdict
+seqlab.gradient_flow(torch.nn.LSTM(8, 8, batch_first=True), torch.randn(4, 100, 8)).verdict
 
 A model of your own, or anybody's, in three lines (module(ids) gives logits):
 
@@ -34,12 +35,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from seqlab.core.taps import tap_names as tap_names
     from seqlab.core.taps import taps as taps
+    from seqlab.diagnostics.gradient_flow import gradient_flow as gradient_flow
     from seqlab.evaluation.outsiders import ModuleScorer
     from seqlab.evaluation.perplexity import figures_of
     from seqlab.runs.run import load as load
     from seqlab.workflows.classify.train import train_classifier as train_classifier
     from seqlab.workflows.diagnose.experiments import diagnose_optimisers as diagnose_optimisers
     from seqlab.workflows.diagnose.gradients import diagnose_gradients as diagnose_gradients
+    from seqlab.workflows.diagnose.memory import diagnose_memory as diagnose_memory
     from seqlab.workflows.duel.classify import compare_classifiers as compare_classifiers
     from seqlab.workflows.duel.lm import compare_lms as compare_lms
     from seqlab.workflows.duel.optimisers import compare_optimisers as compare_optimisers
@@ -67,6 +70,8 @@ _PUBLIC = {
     "perplexity_sheet": "seqlab.workflows.sheet.sheet:perplexity_sheet",
     "domain_matrix": "seqlab.workflows.sheet.matrix:domain_matrix",
     "compare_optimisers": "seqlab.workflows.duel.optimisers:compare_optimisers",
+    "gradient_flow": "seqlab.diagnostics.gradient_flow:gradient_flow",
+    "diagnose_memory": "seqlab.workflows.diagnose.memory:diagnose_memory",
     "diagnose_optimisers": "seqlab.workflows.diagnose.experiments:diagnose_optimisers",
     "diagnose_gradients": "seqlab.workflows.diagnose.gradients:diagnose_gradients",
     "load": "seqlab.runs.run:load",

@@ -154,3 +154,42 @@ def test_wrong_use_of_optimisers_is_one_line(
     answer = seqlab_command("diagnose", "optimisers", *words)
     assert (answer.code, answer.err.count("\n")) == (2, 1), answer.err
     assert message in answer.err
+
+
+# --------------------------------------------------------------------------- memory
+
+FEW = ("--width", "8", "--steps", "5", "--examples", "20", "--threads", "1")
+
+
+def test_memory_over_growing_lags(seqlab_command: Command, tmp_path: Path) -> None:
+    words = ("diagnose", "memory", "--models", "rnn,transformer", "--lags", "6,3", *FEW)
+    answer = seqlab_command(*words, "--json")
+    assert answer.code == 0, answer.err
+    rows = answer.json["rows"]
+    assert [(row["task"], row["model"], row["lag"]) for row in rows] == [
+        (task, kind, lag) for task in ("copy", "adding") for kind in ("rnn", "transformer") for lag in (3, 6)
+    ]
+    for row in rows:
+        assert row["asked"] == 20 * (3 if row["task"] == "copy" else 1)
+        assert row["interval"][0] <= row["accuracy"] <= row["interval"][1]
+    assert seqlab_command(*words, "--json").json == answer.json, "the same seed gives the same figures"
+    assert (tmp_path / "memory.html").read_text(encoding="utf-8").count("data:image/png;base64,") == 2
+    assert "by chance" in seqlab_command(*words).out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--models", "lstn"), "--models 'lstn' is not known; did you mean 'lstm'"),
+        (("--models", "bigram"), "--models 'bigram' is not known"),
+        (("--tasks", "sorting"), "--tasks 'sorting' is not known"),
+        (("--lags", "1"), "--lags 1 must lie between 2 and 5000"),
+        (("--lags", "ten"), "--lags ten must be whole numbers"),
+        (("--models", ""), "--models names nothing"),
+    ],
+    ids=str,
+)
+def test_wrong_use_of_memory_is_one_line(seqlab_command: Command, words: tuple[str, ...], message: str) -> None:
+    answer = seqlab_command("diagnose", "memory", *words)
+    assert (answer.code, answer.err.count("\n")) == (2, 1), answer.err
+    assert message in answer.err

@@ -15,6 +15,7 @@ from seqlab.diagnostics.gradient_flow import (
     carriers,
     depth_curve,
     expected_horizon,
+    gradient_flow,
     growth_of,
     horizon_of,
     jacobian_curve,
@@ -272,6 +273,19 @@ def test_gates_heads_and_parameters() -> None:
     assert used
     assert all(row.update > 0 for row in used if row.weight > 0)
     assert list(layers_of(gru)) == ["recurrent"]
+
+
+@pytest.mark.parametrize("make", [nn.RNN, nn.GRU, nn.LSTM])
+def test_any_module_of_the_right_shape_can_be_examined(make: Any) -> None:
+    """torch's own layers: the curve is that of the Jacobian, entry by entry."""
+    torch.manual_seed(5)
+    module = make(3, 4, batch_first=True).double()
+    x = torch.randn(2, 6, 3, dtype=torch.float64)
+    found = gradient_flow(module, x)
+    for row in range(2):
+        jacobian = torch.autograd.functional.jacobian(lambda u: module(u[None])[0][0, -1], x[row])
+        assert found.curve[row] == pytest.approx(jacobian.norm(dim=(0, 2)).flip(0).numpy(), rel=1e-10)
+    assert found.verdict.lags == 5
 
 
 # --------------------------------------------------------------------------- what cannot be asked

@@ -1,4 +1,4 @@
-"""`seqlab diagnose gradients|optimisers`."""
+"""`seqlab diagnose gradients|memory|optimisers`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from seqlab.cli.arguments import Parser, add_common, add_fields, add_settings, g
 from seqlab.cli.duel import show_duel
 from seqlab.cli.terminal import TerminalReporter, emit_json, table
 from seqlab.core.errors import UsageError
-from seqlab.core.settings.diagnose import GradientSettings
+from seqlab.core.settings.diagnose import GradientSettings, MemorySettings
 from seqlab.core.settings.fields import dashed
 from seqlab.core.settings.lm import LMSettings
 
@@ -31,13 +31,21 @@ examples:
   seqlab diagnose optimisers --duel adamw,muon --on my.txt --model transformer --width 64
 After Ctrl-C the same command goes on where it was. The settings below hold for the duel's trainings.
 """
+MEMORY = """How far models remember: symbols to copy and marked numbers to add over growing lags, learnt from nothing,
+with the horizon of the gradient beside. The default takes some minutes.
+
+examples:
+  seqlab diagnose memory
+  seqlab diagnose memory --models rnn,lstm --tasks copy --lags 10,20,50 --steps 300
+"""
 FIELDS = dataclasses.fields(GradientSettings)
+MEMORY_FIELDS = dataclasses.fields(MemorySettings)
 
 
 def add_commands(commands: Any) -> None:
     diagnose: Parser = commands.add_parser(
         "diagnose",
-        help="why it learns, or not: gradients, optimisers",
+        help="why it learns, or not: gradients, memory, optimisers",
         description="What happens inside a model.\n\nexample:\n  seqlab diagnose gradients runs/mine",
     )
     diagnose.set_defaults(parser=diagnose)
@@ -50,6 +58,11 @@ def add_commands(commands: Any) -> None:
     gradients.add_argument("--out", metavar="FILE", help="page (default: gradients.html in the run folder, or here)")
     add_common(gradients)
     gradients.set_defaults(run=gradients_command, parser=gradients)
+    memory = actions.add_parser("memory", help="how far models remember", description=MEMORY)
+    add_fields(memory, MEMORY_FIELDS)
+    memory.add_argument("--out", metavar="FILE", default="memory.html", help="page (default: memory.html)")
+    add_common(memory)
+    memory.set_defaults(run=memory_command, parser=memory)
     optimisers = actions.add_parser("optimisers", help="what optimisers do, and which is best", description=OPTIMISERS)
     optimisers.add_argument("--duel", metavar="NAMES", help="optimisers that compete, with commas between")
     optimisers.add_argument("--on", metavar="TEXT", help="text or corpus of the duel")
@@ -58,6 +71,20 @@ def add_commands(commands: Any) -> None:
     add_settings(optimisers, LMSettings, without=("text", "optimiser", "learning_rate", "seed", "size"))
     add_common(optimisers)
     optimisers.set_defaults(run=optimisers_command, parser=optimisers)
+
+
+def memory_command(arguments: argparse.Namespace) -> int:
+    from seqlab.workflows.diagnose.memory import HEADER, diagnose_memory
+
+    asked = given(arguments, MEMORY_FIELDS)
+    found = diagnose_memory(out=arguments.out, threads=arguments.threads, reporter=TerminalReporter(), **asked)
+    if arguments.json:
+        emit_json(found.as_json())
+        return 0
+    print(f"{found.basis}\n")
+    print(table(HEADER, [row.words() for row in found.rows], left=2))
+    print(f"\npage: {found.page}  (open it in a browser)")
+    return 0
 
 
 def optimisers_command(arguments: argparse.Namespace) -> int:

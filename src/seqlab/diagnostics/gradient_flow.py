@@ -221,3 +221,17 @@ def horizon_of(norms: Norms) -> int | None:
 def expected_horizon(rate: float) -> float | None:
     """1 + ln 0.01/ln g: the lag at which g^(k−1) is 1 %."""
     return None if rate >= 1 else 1.0 if rate <= 0 else 1 + math.log(FALLEN) / math.log(rate)
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleFlow:
+    """A module's curve, (B, T), and the verdict on it."""
+
+    curve: Norms
+    verdict: Verdict
+
+
+def gradient_flow(module: Callable[[Tensor], Any], x: Tensor) -> ModuleFlow:
+    """How far back the gradient of any module (B, T, D) -> (B, T, H), or (y, state), reaches on x (B, T, D)."""
+    curve = jacobian_curve(module, x)
+    return ModuleFlow(curve, judge(curve))

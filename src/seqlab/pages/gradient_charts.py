@@ -74,3 +74,32 @@ def gate_picture(gates: Sequence[tuple[str, Sequence[int]]], title: str) -> byte
         plain(axes)
     figure.suptitle(title, fontsize=10)
     return png(figure)
+
+
+def memory_picture(
+    points: Mapping[str, Sequence[tuple[float, float, float, float]]],
+    horizons: Mapping[str, float | None],
+    chance: float,
+    title: str,
+) -> bytes:
+    """Accuracy with its interval against the lag; a tick at the top marks the horizon of each untrained model."""
+    figure = blank_figure(8.0, 4.2)
+    axes = figure.add_subplot()
+    last = max(lag for some in points.values() for lag, *_ in some)
+    for number, (name, some) in enumerate(points.items()):
+        lags, middle, low, high = (np.array(column) for column in zip(*some, strict=True))
+        colour = f"C{number}"
+        errors = 100 * np.stack([middle - low, high - middle]).clip(min=0)
+        axes.errorbar(lags, 100 * middle, yerr=errors, color=colour, marker="o", capsize=2, label=name)
+        horizon = horizons[name]
+        if horizon is not None and horizon <= 1.1 * last:
+            axes.axvline(horizon, ymin=0.94, color=colour, linewidth=3)
+    axes.axhline(100 * chance, color="#555555", linestyle=":", linewidth=1)
+    axes.text(last, 100 * chance + 1, "chance", fontsize=8, ha="right", color="#333333")
+    axes.set_ylim(0, 108)
+    axes.set_xlabel("lag, in positions (bars at the top: horizon of the untrained model)")
+    axes.set_ylabel("accuracy, %")
+    axes.set_title(title)
+    axes.legend(fontsize=8)
+    plain(axes)
+    return png(figure)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from seqlab.core.registry import MODELS
-from seqlab.core.settings.fields import COUNT, NOT_NEGATIVE, Limits, setting
+from seqlab.core.settings.fields import COUNT, NOT_NEGATIVE, POSITIVE, Limits, setting
 
 INITS = ("default", "uniform", "orthogonal")
 KINDS = tuple(kind for kind in MODELS if kind != "bigram")
@@ -22,3 +22,15 @@ class GradientSettings:
     length: int = setting(200, "positions of each sequence", limits=Limits(3, 100_000))
     sequences: int = setting(16, "sequences measured", limits=Limits(2, 10_000))
     seed: int = setting(0, "seed of the weights and of random sequences", limits=NOT_NEGATIVE)
+
+
+@dataclass(frozen=True)
+class MemorySettings:
+    models: str = setting("rnn,gru,lstm,attentive-rnn,transformer", "models, with commas between")
+    tasks: str = setting("copy,adding", "copy, adding or both")
+    lags: str = setting("10,50,100,200", "positions to remember over, with commas between")
+    width: int = setting(64, "hidden width", limits=COUNT)
+    steps: int = setting(600, "training steps for each model, task and lag", limits=COUNT)
+    learning_rate: float = setting(3e-3, "peak learning rate", limits=POSITIVE)
+    examples: int = setting(500, "sequences that are judged", limits=Limits(2, 1_000_000))
+    seed: int = setting(0, "seed of weights and sequences", limits=NOT_NEGATIVE)
