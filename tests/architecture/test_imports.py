@@ -35,7 +35,7 @@ SUB_ROOMS: dict[str, set[str]] = {
     "workflows/classify": set(),
     "workflows/translate": set(),
     "workflows/duel": {"workflows/lm", "workflows/classify", "workflows/translate"},
-    "workflows/diagnose": {"workflows/lm"},
+    "workflows/diagnose": {"workflows/lm", "workflows/classify", "workflows/translate"},
     "workflows/demo": {"workflows/lm"},
     "workflows/library": set(),
     "workflows/overview": set(),

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import TINY_FLAGS, Command
+from tests.workflows.classify.conftest import reviews
+from tests.workflows.translate.conftest import pairs
 
 SMALL = ("--width", "12", "--length", "20", "--sequences", "3", "--threads", "1")
 TEXT = "the cat sat on the mat and the dog sat on the log\n" * 60
@@ -86,6 +88,51 @@ def test_wrong_use_is_one_line(seqlab_command: Command, words: tuple[str, ...], 
     answer = seqlab_command("diagnose", "gradients", *words)
     assert (answer.code, answer.err.count("\n")) == (code, 1), answer.err
     assert message in answer.err
+
+
+@pytest.mark.parametrize("flags", [("gru", "--pooling", "last"), ("transformer", "--heads", "2")], ids=str)
+def test_a_classifier_is_examined_on_its_own_texts(
+    seqlab_command: Command, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    rows = [f'"{text}",{label}' for text, label in reviews(60)]
+    (tmp_path / "my.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    budget = ("--width", "8", "--depth", "1", "--budget", "3steps", "--threads", "1", "--out", "run")
+    assert seqlab_command("classify", "train", "my.csv", "--model", *flags, *budget).code == 0
+    answer = seqlab_command("diagnose", "gradients", "run", "--length", "8", "--json", "--threads", "1")
+    assert answer.code == 0, answer.err
+    (model,) = answer.json["models"]
+    taps = [layer["tap"] for layer in model["layers"]]
+    if flags[0] == "gru":
+        assert taps == ["encoder.recurrent.l0.hidden", "encoder.recurrent.l0_reverse.hidden"]
+        for layer in model["layers"]:  # the last states are read, so that both directions lose what is far
+            assert layer["quartiles"][1][0] > layer["quartiles"][1][-1]
+    else:
+        assert taps == ["encoder.blocks.0.stream"]
+    answer = seqlab_command("diagnose", "gradients", "run", "--try")
+    assert (answer.code, answer.err.count("\n")) == (2, 1), answer.err
+    assert "--try is for language models" in answer.err
+
+
+@pytest.mark.parametrize("flags", [("transformer", "--heads", "2"), ("lstm",)], ids=str)
+def test_a_translator_is_examined_on_its_own_pairs(
+    seqlab_command: Command, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    lines = ["english\tfrench", *("\t".join(row[:2]) for row in pairs(120))]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines), encoding="utf-8")
+    budget = ("--width", "16", "--depth", "1", "--budget", "3steps", "--threads", "1", "--out", "run")
+    trained = seqlab_command("translate", "train", "pairs.tsv", "--model", *flags, "--vocab-size", "280", *budget)
+    assert trained.code == 0, trained.err
+    answer = seqlab_command("diagnose", "gradients", "run", "--length", "6", "--json", "--threads", "1")
+    assert answer.code == 0, answer.err
+    (model,) = answer.json["models"]
+    taps = [layer["tap"] for layer in model["layers"]]
+    if flags[0] == "lstm":
+        assert {"encoder.recurrent.l0.c", "encoder.recurrent.l0_reverse.c", "decoder.l0.c"} <= set(taps)
+    else:
+        assert taps == ["encoder.blocks.0.stream", "decoder.0.stream"]
+    assert "validation pairs of pairs.tsv" in answer.json["basis"]
+    answer = seqlab_command("diagnose", "gradients", "run", "--text", "other.txt")
+    assert (answer.code, answer.err.count("\n")) == (2, 1), answer.err
 
 
 def test_wrong_use_of_a_run_is_one_line(seqlab_command: Command, trained: Path) -> None:

@@ -51,7 +51,7 @@ def add_commands(commands: Any) -> None:
     diagnose.set_defaults(parser=diagnose)
     actions = diagnose.add_subparsers(metavar="ACTION", parser_class=Parser)
     gradients = actions.add_parser("gradients", help="how far back the gradient reaches", description=GRADIENTS)
-    gradients.add_argument("folder", metavar="RUN", nargs="?", help="run folder of a language model")
+    gradients.add_argument("folder", metavar="RUN", nargs="?", help="run folder of a language model, a classifier or a translator")
     gradients.add_argument("--text", metavar="FILE", help="text to read (default: the run's own validation text)")
     add_fields(gradients, FIELDS)
     gradients.add_argument("--try", dest="try_each", action="store_true", help="measure what each remedy does")

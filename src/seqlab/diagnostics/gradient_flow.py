@@ -53,7 +53,7 @@ def last_loss(model: nn.Module, ids: Tensor) -> Tensor:
 def lag_curves(model: nn.Module, loss: Callable[[], Tensor], names: Sequence[str] | None = None) -> dict[str, Norms]:
     """‖∂L_T/∂h_t‖ of every sequence, by tap: (B, T), column k is lag k. `loss` runs the model: () -> (B,)
 
-    Exact: the total derivative, through everything that comes later.
+    Exact: the total derivative, through everything that comes later. What reads backwards has its lags from the front.
     """
     names = carriers(model) if names is None else list(names)
     if not names:
@@ -67,7 +67,7 @@ def lag_curves(model: nn.Module, loss: Callable[[], Tensor], names: Sequence[str
     for name, some in parts.items():
         norms = [_norms(next(given), part) for part in some]
         forwards = norms[0] if norms[0].ndim == 2 else torch.stack(norms, 1)
-        curves[name] = forwards.flip(1).double().numpy()
+        curves[name] = (forwards if "_reverse." in name else forwards.flip(1)).double().numpy()
     _check_finite(curves)
     return curves
 

@@ -36,7 +36,7 @@ def lag_picture(curves: Curves, bounds: Mapping[str, float], title: str) -> byte
     end = max(norms.shape[1] for norms in curves.values())
     axes.text(end, 0.012, "1 %: the horizon", fontsize=8, color="#333333", va="bottom", ha="right")
     axes.set_yscale("log")
-    axes.set_ylim(bottom=max(lowest / 3, 1e-18))
+    axes.set_ylim(bottom=min(0.003, max(lowest / 3, 1e-18)), top=max(3.0, axes.get_ylim()[1]))
     axes.set_xlabel("lag k = T − t, in positions")
     axes.set_ylabel("‖∂L_T/∂h_{T−k}‖, relative to lag 1")
     axes.set_title(title)
@@ -49,8 +49,12 @@ def heat_picture(curves: Curves, title: str) -> bytes:
     """log₁₀ of the median norm: a row for each layer, a column for each lag."""
     figure = blank_figure(9.0, 2.2 + 0.42 * len(curves))
     axes = figure.add_subplot()
-    rows = np.stack([np.log10(np.maximum(np.median(norms, 0), LEAST)) for norms in curves.values()])
-    image = axes.imshow(rows, aspect="auto", cmap="viridis", interpolation="nearest")
+    rows = np.full((len(curves), max(norms.shape[1] for norms in curves.values())), np.nan)  # layers may differ in T
+    for row, norms in zip(rows, curves.values(), strict=True):
+        row[: norms.shape[1]] = np.log10(np.maximum(np.median(norms, 0), LEAST))
+    low, high = float(np.nanmin(rows)), float(np.nanmax(rows))
+    limits = {"vmin": min(low, high - 1), "vmax": high}  # a decade at least: what is even should look even
+    image = axes.imshow(rows, aspect="auto", cmap="viridis", interpolation="nearest", **limits)
     axes.set_yticks(range(len(curves)), list(curves), fontsize=8)
     axes.set_xlabel("lag, in positions")
     axes.set_title(title)

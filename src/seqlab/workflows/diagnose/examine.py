@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqlab.diagnostics.gradient_flow import Norms, Verdict, judge, lag_curves, last_loss
+from seqlab.diagnostics.gradient_flow import Norms, Verdict, judge, lag_curves
 from seqlab.diagnostics.inside import (
     Gate,
     Head,
@@ -25,6 +25,7 @@ from seqlab.diagnostics.inside import (
 )
 from seqlab.layers.recurrent import RNN
 from seqlab.training.optim import build_optimiser
+from seqlab.workflows.diagnose.readings import SHORTEST, Reading
 
 PLACES = 5  # positions whose one-step Jacobian is shown
 QUARTILES = (0.25, 0.5, 0.75)
@@ -82,29 +83,23 @@ class Examined:
         }
 
 
-def examine(name: str, kind: str, model: nn.Module, ids: Tensor, learning_rate: float) -> Examined:
-    """ids (B, T + 1). In float64, on a copy."""
+def examine(name: str, kind: str, model: nn.Module, reading: Reading, learning_rate: float) -> Examined:
+    """In float64, on a copy. A layer that is called position by position has no curve of its own."""
     model = copy.deepcopy(model).double().eval()
-    curves = lag_curves(model, lambda: last_loss(model, ids))
-    gates, heads = look_inside(model, lambda: model(ids[:, :-1]))
+    curves = lag_curves(model, lambda: reading.last(model))
+    curves = {tap: norms for tap, norms in curves.items() if norms.shape[1] >= SHORTEST}
+    gates, heads = look_inside(model, lambda: reading.run(model))
     return Examined(
         name,
         kind,
         curves,
         {tap: judge(norms) for tap, norms in curves.items()},
         _bounds(model),
-        _jacobians(model, ids),
+        _jacobians(model, reading),
         gates,
         heads,
-        parameter_ratios(
-            model, lambda trial: _mean_loss(trial, ids), lambda trial: build_optimiser(trial, learning_rate, 0.0)
-        ),
+        parameter_ratios(model, reading.mean, lambda trial: build_optimiser(trial, learning_rate, 0.0)),
     )
-
-
-def _mean_loss(model: nn.Module, ids: Tensor) -> Tensor:
-    logits, _ = model(ids[:, :-1])
-    return nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
 
 
 def _bounds(model: nn.Module) -> dict[str, float]:
@@ -116,16 +111,17 @@ def _bounds(model: nn.Module) -> dict[str, float]:
     }
 
 
-def _jacobians(model: nn.Module, ids: Tensor) -> dict[str, list[StepJacobian]]:
-    """At a few positions of the first sequence."""
-    length = ids.shape[1] - 1
-    places = sorted({int(p) for p in np.linspace(1, length - 1, PLACES)})
+def _jacobians(model: nn.Module, reading: Reading) -> dict[str, list[StepJacobian]]:
+    """At a few positions of the first sequence, of layers that read it at once and in one direction."""
     found = {}
     for path, layer in layers_of(model).items():
         given: list[Tensor] = []
         handle = layer.register_forward_pre_hook(lambda _module, args, kept=given: kept.append(args[0]))
         with torch.no_grad():
-            model(ids[:1, :-1])
+            reading.run(model)
         handle.remove()
-        found[path] = step_jacobians(layer, given[0][0], places)
+        x = given[0][0]
+        if len(x) >= SHORTEST and not layer.bidirectional:
+            places = sorted({int(p) for p in np.linspace(1, len(x) - 1, PLACES)})
+            found[path] = step_jacobians(layer, x, places)
     return found

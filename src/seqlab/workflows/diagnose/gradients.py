@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.files import write_text
@@ -17,16 +15,12 @@ from seqlab.core.reporting import Reporter
 from seqlab.core.seeding import torch_generator
 from seqlab.core.settings.diagnose import KINDS, GradientSettings
 from seqlab.core.settings.fields import check_group, filled
-from seqlab.core.traits import traits_of
-from seqlab.core.units import parse_split
-from seqlab.data.normalise import normalise
-from seqlab.data.prepare import read_slice, split_bounds
-from seqlab.data.sources import open_text
-from seqlab.runs.run import load
+from seqlab.runs.run import Run, load
 from seqlab.training.determinism import using_threads
 from seqlab.workflows.diagnose.cures import Cure, Tried, build_untrained, suggested, try_cures
 from seqlab.workflows.diagnose.examine import Examined, examine
 from seqlab.workflows.diagnose.gradients_page import gradients_page
+from seqlab.workflows.diagnose.readings import reading_of, token_reading
 from seqlab.workflows.lm.run import LMRun
 
 VOCABULARY = 256  # of random sequences, for untrained models
@@ -108,7 +102,7 @@ def _untrained(settings: GradientSettings, text: Any, try_each: bool, reporter: 
         sizes = _sizes_of(kind, settings)
         model = build_untrained(kind, VOCABULARY, sizes, settings.init, settings.seed)
         with reporter.task(f"examining {kind}", 1.0):
-            models.append(examine(kind, kind, model, ids, UNTRAINED_RATE))
+            models.append(examine(kind, kind, model, token_reading(ids, "random tokens"), UNTRAINED_RATE))
         if try_each:
             with reporter.task(f"trying remedies for {kind}", 1.0):
                 tried[kind] = try_cures(kind, VOCABULARY, sizes, ids, settings.init, settings.seed)
@@ -135,53 +129,28 @@ def _of_run(
     for name in ("model", "width", "depth", "init"):
         if name in asked:
             raise UsageError(f"--{name} is for an untrained model; the run {folder} has its own")
-    run: LMRun = load(folder, "lm")
+    run: Run = load(folder)
     kind = run.settings.model.kind
-    if kind not in KINDS:
+    if isinstance(run, LMRun) and kind not in KINDS:
         raise UsageError(f"the run {folder} is a {kind}: it carries nothing over time, so that no gradient flows there")
-    length = settings.length
-    window = traits_of(run.model).max_positions or traits_of(run.model).window
-    if window is not None and window < length:
-        reporter.note(f"the model reads {window} positions at a time: --length is {window}, not {length}")
-        length = window
-    content, where = _text_of(run, text, reporter)
-    ids = _sequences(run, content, length, settings.sequences, where)
+    reading = reading_of(run, settings.length, settings.sequences, text, reporter)
+    rate = filled(run.settings.training.learning_rate)
     with reporter.task(f"examining {run.name}", 1.0):
-        rate = filled(run.settings.training.learning_rate)
-        found = examine(run.name, kind, run.model, ids, rate)
+        found = examine(run.name, kind, run.model, reading, rate)
     tried = {}
     if try_each:
-        sizes = {name: getattr(run.settings.model, name) for name in ("width", "depth")} | {"dropout": 0.0}
-        sizes |= {"context": length} if kind in ("attentive-rnn", "transformer") else {}
+        if not isinstance(run, LMRun) or reading.ids is None:
+            raise UsageError("--try is for language models and for untrained ones; leave it out")
         with reporter.task("trying remedies", 1.0):
-            tried[found.name] = try_cures(kind, run.tokenizer.vocab_size, sizes, ids, "default", settings.seed)
-    basis = (
-        f"the run {run.name} (step {run.step:,}) on {len(ids)} sequences of {length} tokens from {where}; float64; "
-        f"an optimiser's first step at learning rate {rate:g}"
-    )
+            sizes = _sizes_of_run(run, reading.ids.shape[1] - 1)
+            vocab_size = run.tokenizer.vocab_size
+            tried[found.name] = try_cures(kind, vocab_size, sizes, reading.ids, "default", settings.seed)
+    basis = f"the run {run.name} (step {run.step:,}) on {reading.what}; float64; updates at learning rate {rate:g}"
     return Diagnosis([found], basis, {found.name: suggested(found)}, tried)
 
 
-def _text_of(run: LMRun, text: Any, reporter: Reporter) -> tuple[str, str]:
-    """What is read, and what it is called."""
-    data = run.settings.data
-    source = data.text if text is None else str(text)
-    with reporter.downloading() as progress:
-        opened = open_text(source, data.encoding, progress=progress)
-    if text is not None:
-        return read_slice(opened, (0, opened.bytes)), opened.name
-    bounds = split_bounds(opened, parse_split(data.split))["validation"]
-    return read_slice(opened, bounds), f"the validation part of {opened.name}"
-
-
-def _sequences(run: LMRun, content: str, length: int, count: int, where: str) -> Tensor:
-    """Evenly spaced, not overlapping.    (B, T + 1)"""
-    ids = torch.as_tensor(np.asarray(run.tokenizer.encode(normalise(content, run.steps).text).ids, np.int64))
-    possible = len(ids) // (length + 1)
-    if possible < 2:
-        raise UsageError(
-            f"{where} has {len(ids):,} tokens: too few for two sequences of {length + 1}; give a smaller --length or "
-            "another --text"
-        )
-    chosen = np.linspace(0, possible - 1, min(count, possible)).astype(int)
-    return torch.stack([ids[k * (length + 1) : (k + 1) * (length + 1)] for k in chosen])
+def _sizes_of_run(run: LMRun, length: int) -> dict[str, Any]:
+    model = run.settings.model
+    sizes = {name: getattr(model, name) for name in ("width", "depth", "heads")} | {"dropout": 0.0}
+    sizes |= {"context": length} if model.kind in ("attentive-rnn", "transformer") else {}
+    return {name: value for name, value in sizes.items() if value is not None}
