@@ -33,6 +33,13 @@ def test_untrained_models_side_by_side(seqlab_command: Command, tmp_path: Path) 
     assert "http" not in page.replace("http-equiv", "")
 
 
+def test_what_is_orthogonal_already_is_not_tried_again(seqlab_command: Command) -> None:
+    found = seqlab_command("diagnose", "gradients", "--model", "lstm", "--try", "--json", *SMALL).json
+    rows = {row["cure"]: row["growth"]["rate"] for row in found["tried"]["lstm"]}
+    assert "orthogonal initialisation" not in rows
+    assert rows["as it is"] < rows["forget-gate bias 2"] < rows["forget-gate bias 4"]
+
+
 def test_every_remedy_is_tried_on_the_same_sequences(seqlab_command: Command) -> None:
     words = ("diagnose", "gradients", "--model", "rnn", "--init", "uniform", "--try", "--json", *SMALL)
     found = seqlab_command(*words).json
@@ -40,6 +47,11 @@ def test_every_remedy_is_tried_on_the_same_sequences(seqlab_command: Command) ->
     rows = {row["cure"]: row for row in found["tried"]["rnn"]}
     assert rows["as it is"]["growth"]["rate"] == pytest.approx(model["layers"][0]["growth"]["rate"], rel=1e-12)
     assert rows["as it is"]["verdict"] == model["verdict"] == "vanishing"
+    assert "orthogonal initialisation" in rows
+    steps = next(int(name.split()[2]) for name in rows if name.startswith("shorter unroll"))
+    assert 0.01 <= rows["as it is"]["growth"]["rate"] ** steps < 0.01 / rows["as it is"]["growth"]["rate"]
+    named = next(cure["why"] for cure in found["cures"]["rnn"] if cure["name"] == "shorter unroll")
+    assert f"over {steps} steps" in named
     assert rows["gated cell: lstm"]["growth"]["rate"] > rows["as it is"]["growth"]["rate"]
     assert {"orthogonal initialisation", "gated cell: gru", "layer normalisation"} <= rows.keys()
     assert {cure["name"] for cure in found["cures"]["rnn"]} >= {"orthogonal initialisation", "gated cell"}
@@ -65,7 +77,7 @@ def test_a_run_is_examined_on_its_own_text_or_another(seqlab_command: Command, t
     other = seqlab_command("diagnose", "gradients", trained, "--text", "other.txt", "--out", "o.html", "--try", *flags)
     assert other.code == 0, other.err
     assert "from other.txt" in other.out
-    assert "forget-gate bias 3" in other.out
+    assert "forget-gate bias 4" in other.out
     assert (tmp_path / "o.html").exists()
 
 
@@ -90,7 +102,7 @@ def test_wrong_use_is_one_line(seqlab_command: Command, words: tuple[str, ...], 
     assert message in answer.err
 
 
-@pytest.mark.parametrize("flags", [("gru", "--pooling", "last"), ("transformer", "--heads", "2")], ids=str)
+@pytest.mark.parametrize("flags", [("gru", "--pooling", "last"), ("lstm",), ("transformer", "--heads", "2")], ids=str)
 def test_a_classifier_is_examined_on_its_own_texts(
     seqlab_command: Command, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
@@ -106,14 +118,18 @@ def test_a_classifier_is_examined_on_its_own_texts(
         assert taps == ["encoder.recurrent.l0.hidden", "encoder.recurrent.l0_reverse.hidden"]
         for layer in model["layers"]:  # the last states are read, so that both directions lose what is far
             assert layer["quartiles"][1][0] > layer["quartiles"][1][-1]
+    elif flags[0] == "lstm":
+        assert "encoder.recurrent.l0_reverse.c" in taps
+        assert [(head["name"], head["head"]) for head in model["heads"]] == [("pooling.weights", 0)]
     else:
         assert taps == ["encoder.blocks.0.stream"]
+    assert all(0 <= head["evenness"] <= 1 for head in model["heads"])
     answer = seqlab_command("diagnose", "gradients", "run", "--try")
     assert (answer.code, answer.err.count("\n")) == (2, 1), answer.err
     assert "--try is for language models" in answer.err
 
 
-@pytest.mark.parametrize("flags", [("transformer", "--heads", "2"), ("lstm",)], ids=str)
+@pytest.mark.parametrize("flags", [("transformer", "--heads", "2"), ("lstm",), ("gru", "--input-feeding")], ids=str)
 def test_a_translator_is_examined_on_its_own_pairs(
     seqlab_command: Command, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
@@ -126,11 +142,15 @@ def test_a_translator_is_examined_on_its_own_pairs(
     assert answer.code == 0, answer.err
     (model,) = answer.json["models"]
     taps = [layer["tap"] for layer in model["layers"]]
-    if flags[0] == "lstm":
+    if flags[0] == "gru":
+        assert taps == ["encoder.recurrent.l0.hidden", "encoder.recurrent.l0_reverse.hidden"]
+        assert "without decoder.l0.hidden, which is called position by position" in answer.json["basis"]
+    elif flags[0] == "lstm":
         assert {"encoder.recurrent.l0.c", "encoder.recurrent.l0_reverse.c", "decoder.l0.c"} <= set(taps)
     else:
         assert taps == ["encoder.blocks.0.stream", "decoder.0.stream"]
     assert "validation pairs of pairs.tsv" in answer.json["basis"]
+    assert "a first step of adamw" in answer.json["basis"]
     answer = seqlab_command("diagnose", "gradients", "run", "--text", "other.txt")
     assert (answer.code, answer.err.count("\n")) == (2, 1), answer.err
 
@@ -186,6 +206,7 @@ def test_optimisers_compete_with_learning_rates_of_their_own(seqlab_command: Com
     [
         (("--duel", "adamw,sgd"), "a duel needs a text: --on my.txt"),
         (("--on", "a.txt"), "--on is for a duel"),
+        (("--seeds", "2"), "--seeds is for a duel"),
         (("--width", "8"), "--width is for a duel"),
         (("--duel", "adamw,sgdd", "--on", "text.txt"), "unknown optimiser 'sgdd'; did you mean 'sgd'"),
         (("--duel", "sgd,sgd", "--on", "text.txt"), "names 'sgd' twice"),
@@ -230,9 +251,11 @@ def test_memory_over_growing_lags(seqlab_command: Command, tmp_path: Path) -> No
         (("--models", "lstn"), "--models 'lstn' is not known; did you mean 'lstm'"),
         (("--models", "bigram"), "--models 'bigram' is not known"),
         (("--tasks", "sorting"), "--tasks 'sorting' is not known"),
-        (("--lags", "1"), "--lags 1 must lie between 2 and 5000"),
+        (("--lags", "1"), "--lags 1 must lie between 3 and 5000"),
         (("--lags", "ten"), "--lags ten must be whole numbers"),
         (("--models", ""), "--models names nothing"),
+        (("--width", "9"), "--width 9: a transformer turns pairs of numbers"),
+        (("--out", "."), "--out . is a folder; name a file"),
     ],
     ids=str,
 )

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError
+from seqlab.core.taps import taps
 from seqlab.diagnostics.gradient_flow import (
     carriers,
     depth_curve,
@@ -97,6 +99,42 @@ def test_the_horizon_is_where_one_percent_is_left() -> None:
     assert judge(curve[:, :30]).expected_horizon == pytest.approx(44.7, abs=0.05)
 
 
+def test_the_interval_of_the_growth_rate_is_that_of_a_mean() -> None:
+    """ln g of each sequence, from lag 1 on, and Student's t over them."""
+    draw = np.random.default_rng(0)
+    slopes = draw.normal(-0.02, 0.05, 6)
+    norms = np.exp(slopes[:, None] * np.arange(40))
+    norms[:, 0] *= 1e6  # what a layer's own position does is no part of the way back
+    growth = growth_of(norms)
+    expected = stats.t.interval(0.95, 5, slopes.mean(), stats.sem(slopes))
+    assert growth.rate == pytest.approx(math.exp(slopes.mean()), rel=1e-9)
+    assert (growth.low, growth.high) == pytest.approx(tuple(np.exp(expected)), rel=1e-9)
+    assert judge(norms).settled
+    torn = np.exp(draw.normal(-0.1, 0.3, (6, 1)) * np.arange(40))
+    assert judge(torn).growth.high > 1
+    assert not judge(torn).settled, "the interval reaches over a threshold"
+
+
+def test_a_gradient_that_ends_does_not_arrive() -> None:
+    """Even for five positions, then exactly nothing: whatever its rate was before, over 99 lags it vanishes."""
+    curve = np.ones((4, 100))
+    curve[:, 5:] = 0.0
+    verdict = judge(curve)
+    assert (verdict.word, verdict.total, verdict.horizon, verdict.settled) == ("vanishing", 0.0, 5, True)
+    assert verdict.growth.rate == pytest.approx(1.0)
+
+
+def test_one_dead_sequence_does_not_speak_for_the_others() -> None:
+    curve = np.tile(0.99 ** np.arange(50), (16, 1))
+    curve[3, 1:] = 0
+    verdict = judge(curve)
+    assert verdict.word == "healthy"
+    assert verdict.growth.rate == pytest.approx(0.99)
+    assert verdict.growth.sequences == 15
+    curve[:8, 1:] = 0
+    assert judge(curve).growth.rate == 0.0
+
+
 def test_an_lstm_hands_its_cell_on_by_its_forget_gate() -> None:
     """With f held and no other way, ∂L_T/∂c_t falls by f with every step."""
     for f in (0.5, 0.9, 0.99):
@@ -149,6 +187,10 @@ def test_a_large_norm_is_necessary_for_explosion_but_not_sufficient() -> None:
     most = float(small.weight_ih_l0.detach().norm()) * bound_of(small) ** np.arange(40)
     assert (curve <= most * (1 + 1e-9)).all(), "below 1/γ it must vanish"
     assert bound_of(small) == pytest.approx(0.9)
+    squashed = RNN(8, 8, nonlinearity="sigmoid").double()
+    with torch.no_grad():
+        squashed.weight_hh_l0.copy_(2 * orthogonal(8))
+    assert bound_of(squashed) == pytest.approx(0.5)
 
 
 def test_batch_norm_makes_the_gradient_grow_with_depth() -> None:
@@ -243,6 +285,11 @@ def test_one_layer_of_several_is_that_layer() -> None:
     found = step_jacobians(layer, x[0], [1, 4])
     assert [(j.layer, j.position) for j in found] == [(0, 1), (0, 4), (1, 1), (1, 4)]
     assert all(j.spectral_radius <= j.spectral_norm <= j.frobenius * (1 + 1e-12) for j in found)
+    first = single_layer(layer, 0)
+    with torch.no_grad():
+        _, before = first(x[:, :4])
+    there = step_jacobian(first, x[0, 4], before)  # from the state after four positions to that after five
+    assert found[1].frobenius == pytest.approx(float(there.norm()), rel=1e-12)
 
 
 def test_the_norm_of_the_softmax_jacobian() -> None:
@@ -266,6 +313,13 @@ def test_gates_heads_and_parameters() -> None:
         (f"blocks.{k}.attention.weights", h) for k in range(2) for h in range(2)
     ]
     assert all(0.5 < head.evenness <= 1 for head in heads), "untrained attention is nearly even"
+    with taps(transformer, "blocks.1.attention.weights") as seen, torch.no_grad():
+        transformer(ids[:, :-1])
+    p = seen["blocks.1.attention.weights"][:, 1, 1:]  # the first query has no choice
+    entropy = -torch.special.xlogy(p, p).sum(-1)
+    even = torch.arange(2, 11).double().log()
+    assert heads[3].entropy == pytest.approx(float(entropy.mean()), rel=1e-9)
+    assert heads[3].evenness == pytest.approx(float((entropy / even).mean()), rel=1e-9)
     before = {name: w.detach().clone() for name, w in gru.named_parameters()}
     found = parameter_ratios(gru, lambda m: last_loss(m, ids), lambda m: build_optimiser(m, 0.01, 0.0))
     assert all(torch.equal(before[name], w) for name, w in gru.named_parameters()), "the model does not change"
@@ -288,6 +342,30 @@ def test_any_module_of_the_right_shape_can_be_examined(make: Any) -> None:
     assert found.verdict.lags == 5
 
 
+def test_a_foreign_module_is_left_as_it_was() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.drop, self.layer = nn.BatchNorm1d(3), nn.Dropout(0.5), nn.GRU(3, 3, batch_first=True)
+
+        def forward(self, x: Tensor) -> Any:
+            return self.layer(self.drop(self.norm(x.transpose(1, 2)).transpose(1, 2)))
+
+    module = Odd()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    stream = torch.get_rng_state()
+    x = torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        one, two = gradient_flow(module, x), gradient_flow(module, x)
+    assert (one.curve == two.curve).all()
+    assert module.training
+    assert next(module.parameters()).dtype == torch.float32
+    assert torch.equal(torch.get_rng_state(), stream)
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+    large = gradient_flow(LinearRNN(1.5 * orthogonal(4).float()), torch.randn(1, 300, 4))
+    assert large.verdict.word == "exploding"
+
+
 # --------------------------------------------------------------------------- what cannot be asked
 
 
@@ -299,6 +377,14 @@ def test_what_cannot_be_measured_is_named() -> None:
         jacobian_curve(nn.Identity(), x[:, :1])
     with pytest.raises(UsageError, match="needs .batch, time, width."):
         jacobian_curve(nn.Identity(), x[0])
+    for module, given, message in (
+        (nn.GRU(3, 3, batch_first=True), x, "the module does not take"),
+        (lambda u: u.detach(), x, "does not depend on x"),
+        (nn.Identity(), torch.ones(1, 5, 4, dtype=torch.int64), "real numbers"),
+        (nn.Identity(), torch.ones(0, 5, 4), "of one sequence at least"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            gradient_flow(module, given)
     with pytest.raises(UsageError, match="too few for a growth rate"):
         growth_of(np.ones((2, 2)))
     model = lm("gru")

@@ -39,6 +39,9 @@ class Recorder:
     def __init__(self, values: list[float] | None = None) -> None:
         self.values, self.lines, self.kept, self.saved, self.stop_at = values or [], [], [], [], None
 
+    def stepped(self, position: Position) -> None:
+        pass
+
     def validate(self) -> Score:
         return Score(self.values.pop(0) if self.values else 1.0, {})
 

@@ -114,6 +114,14 @@ def test_bias_correction_of_adam() -> None:
         assert torch.allclose(weight.detach() - before, -expected * weight.grad.sign(), rtol=1e-12, atol=0)
 
 
+def test_bias_correction_can_be_switched() -> None:
+    for kind in ("adam", "adam-l2", "momentum-average"):
+        off, on = (path(ours(kind, 0.01, 0.0, bias_correction=choice)) for choice in (False, True))
+        assert farthest(off, on) > 1e-4
+        unsaid = path(ours(kind, 0.01, 0.0))
+        assert farthest(unsaid, off if kind == "momentum-average" else on) == 0
+
+
 def test_decay_is_decoupled_in_all_but_one() -> None:
     """Without a gradient a weight shrinks by 1 − ηλ; with L2 in Adam's gradient it moves by about η instead."""
     for kind in OPTIMISERS:
@@ -157,6 +165,7 @@ def test_muon_takes_the_matrices_and_turns_them() -> None:
         same = torch.allclose(weight, theirs[name], rtol=0, atol=1e-12)
         assert same != (name in ("1.weight", "3.weight")), name
     moved = model[1].weight.detach() - before["1.weight"]
+    assert 0.15 < float(moved.norm()) / moved.numel() ** 0.5 / (2 * 0.01) < 0.25, "0.2 η a number, as AdamW's steps are"
     values = torch.linalg.svdvals(moved)
     assert values.min() > 0.3 * values.max()
     assert list(muon.state[model[1].weight]) == ["momentum_buffer"]
@@ -208,6 +217,7 @@ def test_a_run_that_goes_on_ends_at_the_same_bytes(text: Path, tmp_path: Path, k
         ({"optimiser": "momentum", "momentum": 1.0}, "--momentum 1.0 must be at least 0 and below 1"),
         ({"optimiser": "adan"}, "--optimiser 'adan' is not known; did you mean 'adam'"),
         ({"ema": 1.0}, "--ema 1.0 must be at least 0 and below 1"),
+        ({"cooldown": 0.5}, "--cooldown does not apply to --decay linear"),
     ],
 )
 def test_what_an_optimiser_does_not_have_is_refused(text: Path, flags: dict[str, Any], message: str) -> None:

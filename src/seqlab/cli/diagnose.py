@@ -51,7 +51,9 @@ def add_commands(commands: Any) -> None:
     diagnose.set_defaults(parser=diagnose)
     actions = diagnose.add_subparsers(metavar="ACTION", parser_class=Parser)
     gradients = actions.add_parser("gradients", help="how far back the gradient reaches", description=GRADIENTS)
-    gradients.add_argument("folder", metavar="RUN", nargs="?", help="run folder of a language model, a classifier or a translator")
+    gradients.add_argument(
+        "folder", metavar="RUN", nargs="?", help="run folder of a language model, a classifier or a translator"
+    )
     gradients.add_argument("--text", metavar="FILE", help="text to read (default: the run's own validation text)")
     add_fields(gradients, FIELDS)
     gradients.add_argument("--try", dest="try_each", action="store_true", help="measure what each remedy does")
@@ -66,7 +68,7 @@ def add_commands(commands: Any) -> None:
     optimisers = actions.add_parser("optimisers", help="what optimisers do, and which is best", description=OPTIMISERS)
     optimisers.add_argument("--duel", metavar="NAMES", help="optimisers that compete, with commas between")
     optimisers.add_argument("--on", metavar="TEXT", help="text or corpus of the duel")
-    optimisers.add_argument("--seeds", type=int, default=3, metavar="N", help="trainings of each (default: 3)")
+    optimisers.add_argument("--seeds", type=int, metavar="N", help="trainings of each (default: 3)")
     optimisers.add_argument("--out", help="page of the experiments (optimisers.html), or folder of the duel")
     add_settings(optimisers, LMSettings, without=("text", "optimiser", "learning_rate", "seed", "size"))
     add_common(optimisers)
@@ -90,9 +92,9 @@ def memory_command(arguments: argparse.Namespace) -> int:
 def optimisers_command(arguments: argparse.Namespace) -> int:
     said = given_settings(arguments, LMSettings)
     if arguments.duel is None:
-        for name in ("on", *said):
-            if name in said or arguments.on is not None:
-                raise UsageError(f"--{dashed(name)} is for a duel; say which optimisers: --duel adamw,sgd")
+        others = {"on": arguments.on, "seeds": arguments.seeds} | said
+        for name in (name for name, value in others.items() if value is not None):
+            raise UsageError(f"--{dashed(name)} is for a duel; say which optimisers: --duel adamw,sgd")
         return _experiments(arguments)
     if arguments.on is None:
         raise UsageError("a duel needs a text: --on my.txt")
@@ -101,7 +103,7 @@ def optimisers_command(arguments: argparse.Namespace) -> int:
     duel = compare_optimisers(
         arguments.on,
         optimisers=arguments.duel,
-        seeds=arguments.seeds,
+        seeds=3 if arguments.seeds is None else arguments.seeds,
         out=arguments.out,
         threads=arguments.threads,
         reporter=TerminalReporter(),
@@ -113,7 +115,7 @@ def optimisers_command(arguments: argparse.Namespace) -> int:
 def _experiments(arguments: argparse.Namespace) -> int:
     from seqlab.workflows.diagnose.experiments import HEADER, diagnose_optimisers, finding_rows
 
-    found = diagnose_optimisers(out=arguments.out or "optimisers.html")
+    found = diagnose_optimisers(out=arguments.out or "optimisers.html", threads=arguments.threads)
     if arguments.json:
         emit_json(found.as_json())
         return 0

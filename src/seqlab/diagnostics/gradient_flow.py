@@ -9,6 +9,7 @@ A module of somebody's own, (B, T, D) -> (B, T, H), has no loss: there it is ‖
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -99,7 +100,10 @@ def jacobian_curve(module: Callable[[Tensor], Any], x: Tensor) -> Norms:
         raise UsageError("a sequence of one position has no lag; give at least 2")
     found = []
     for row in x.detach():
-        width = _last(module, row[None]).shape[1]
+        beginning = _last(module, row[None].clone().requires_grad_())
+        if not beginning.requires_grad:
+            raise UsageError("what the module gives does not depend on x by anything that can be differentiated")
+        width = beginning.shape[1]
         squares = torch.zeros(len(row), dtype=torch.float64)
         for first in range(0, width, ROWS_AT_ONCE):
             copies = row.expand(min(ROWS_AT_ONCE, width - first), -1, -1).clone().requires_grad_()
@@ -116,7 +120,11 @@ def jacobian_curve(module: Callable[[Tensor], Any], x: Tensor) -> Norms:
 
 def _last(module: Callable[[Tensor], Any], x: Tensor) -> Tensor:
     """y_T    (B, H)"""
-    y = module(x)
+    try:
+        y = module(x)
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError(f"the module does not take {tuple(x.shape)}: {reason}") from None
     y = y[0] if isinstance(y, tuple) else y
     if not isinstance(y, Tensor) or y.ndim != 3 or y.shape[:2] != x.shape[:2]:
         shape = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
@@ -150,12 +158,17 @@ class Growth:
 
 
 def growth_of(norms: Norms) -> Growth:
-    """Fitted to each sequence on its own; 95 % by Student's t on ln g. A gradient that is 0 from lag 1 on has g = 0."""
+    """Fitted to each sequence on its own, as far as it is not 0; 95 % by Student's t on ln g.
+
+    Sequences whose gradient is 0 at once say nothing of a rate and are not counted; if they are most, g = 0.
+    """
     if norms.shape[1] < 3:
         raise UsageError(f"{norms.shape[1]} positions are too few for a growth rate; give at least 3")
     slopes = np.array([_slope(row[1:]) for row in norms])
-    if not np.isfinite(slopes).all():
+    alive = np.isfinite(slopes)
+    if 2 * alive.sum() <= len(slopes):
         return Growth(0.0, 0.0, 0.0, len(slopes))
+    slopes = slopes[alive]
     middle, half = float(slopes.mean()), 0.0
     if len(slopes) > 1:
         half = float(student.ppf(0.975, len(slopes) - 1) * slopes.std(ddof=1) / math.sqrt(len(slopes)))
@@ -190,13 +203,14 @@ class Verdict:
 def judge(norms: Norms) -> Verdict:
     """The verdict on one layer's curve, (B, T)."""
     growth, lags = growth_of(norms), norms.shape[1] - 1
+    nothing_arrives = not np.median(norms, 0)[-1]  # exactly 0, whatever the rate before
     words = {_word(rate, lags) for rate in (growth.low, growth.rate, growth.high)}
     return Verdict(
-        _word(growth.rate, lags),
+        "vanishing" if nothing_arrives else _word(growth.rate, lags),
         growth,
         lags,
-        _power(growth.rate, lags),
-        len(words) == 1,
+        0.0 if nothing_arrives else _power(growth.rate, lags),
+        nothing_arrives or len(words) == 1,
         horizon_of(norms),
         expected_horizon(growth.rate),
     )
@@ -232,6 +246,14 @@ class ModuleFlow:
 
 
 def gradient_flow(module: Callable[[Tensor], Any], x: Tensor) -> ModuleFlow:
-    """How far back the gradient of any module (B, T, D) -> (B, T, H), or (y, state), reaches on x (B, T, D)."""
-    curve = jacobian_curve(module, x)
+    """How far back the gradient of any module (B, T, D) -> (B, T, H), or (y, state), reaches on x (B, T, D).
+
+    A module is measured as a copy in float64 and in evaluation mode; neither it nor a random stream is touched.
+    """
+    if not isinstance(x, Tensor) or not x.is_floating_point() or not len(x):
+        raise UsageError("x must be a tensor of real numbers, (batch, time, width), of one sequence at least")
+    if isinstance(module, nn.Module):
+        module, x = copy.deepcopy(module).double().eval(), x.double()
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        curve = jacobian_curve(module, x)
     return ModuleFlow(curve, judge(curve))

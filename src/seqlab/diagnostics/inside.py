@@ -88,7 +88,7 @@ def step_jacobian(layer: Recurrent, x: Tensor, state: Any) -> Tensor:
 
 
 def bound_of(layer: RNN, number: int = 0) -> float:
-    """δ = γ‖W‖: a gradient grows by no more than this with each step back."""
+    """δ = γ‖W‖: through this layer alone a gradient grows by no more than this with each step back."""
     weight = getattr(layer, f"weight_hh_l{number}").detach().double()
     return STEEPEST[layer.nonlinearity] * float(torch.linalg.matrix_norm(weight, 2))
 
@@ -158,11 +158,12 @@ def _heads(name: str, seen: Any, tap: str) -> list[Head]:
 
 
 def _attention_rows(seen: Any, tap: str) -> list[Tensor]:
-    """(B, N, T, S) of attention layers; (B, 1, L) for each step of an attentive RNN, which has one head."""
+    """(B, N, T, S) of attention layers; (B, 1, L) for each step of an attentive RNN, and of pooling: one head."""
     try:
         steps: list[Tensor] = seen.steps(tap)
     except UsageError:  # it does not come in steps
-        return [seen[tap]]
+        whole: Tensor = seen[tap]
+        return [whole if whole.ndim == 4 else whole[:, None]]
     return [step[:, None] for step in steps if step.shape[-1] > 1]
 
 

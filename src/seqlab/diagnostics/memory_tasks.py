@@ -1,8 +1,8 @@
 """Tasks that need memory over a known lag: copying symbols, adding two marked numbers.
 
-copy     s₁ s₂ s₃ · · · … · ? ? ?      after `lag` blanks, at each ?, the symbol that stood at its place
-adding   d₁ d₂* d₃ … d_k* … ?          digits, one of the first two and one after about half are marked; at the
-                                       end, `lag` digits after the first marked one at least, their sum
+copy     s₁ s₂ s₃ · · · … · ? ? ?      at each ?, the symbol that stood `lag` positions before
+adding   d₁ d₂* d₃ … d_k* … ?          digits, one of the first two and one of the second half are marked; at the
+                                       end, `lag` positions after the first of them at least, their sum
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from seqlab.training.optim import build_optimiser
 from seqlab.training.schedules import Schedule
 
 SYMBOLS, COPIED = 8, 3
+LEAST_LAG = COPIED
 DIGITS = 5
 BATCH = 32
 VALIDATION_BATCH = 100
@@ -36,10 +37,10 @@ class MemoryTask:
 
 
 def copy_examples(lag: int, batch: int, draw: Draw) -> Examples:
-    """Each answer stands lag + COPIED positions after its symbol."""
+    """Each question stands `lag` positions after its symbol."""
     symbols = torch.randint(0, SYMBOLS, (batch, COPIED), generator=draw)
     blank, ask = SYMBOLS, SYMBOLS + 1
-    blanks = torch.full((batch, lag), blank)
+    blanks = torch.full((batch, lag - COPIED), blank)
     asked = torch.full((batch, COPIED), ask)
     ids = torch.cat([symbols, blanks, asked], 1)
     targets = torch.full_like(ids, IGNORED)

@@ -126,6 +126,23 @@ class Session:
         with self.judged():
             save_own(self.folder, self.folder.model_file, self.task.weights(self.model), record)
 
+    def stepped(self, position: Position) -> None:
+        """A look inside now and then, before anything is saved: a line of its own in the metrics.
+
+        Neither weights nor a random stream are touched. With an average of the weights it is that which is looked at.
+        """
+        every = self.task.look_every(self.settings)
+        if not every or position.step % every:
+            return
+        self.model.eval()
+        try:
+            with self.judged(), torch.random.fork_rng(devices=[]):
+                found = self.task.look(self.model, self.data)
+        finally:
+            self.model.train()
+        position.lines += 1
+        self.folder.append_metrics({"step": position.step, self.task.counted: position.count} | found)
+
     def log(self, position: Position, logged: Logged) -> None:
         line: Line = {"step": position.step, self.task.counted: position.count, "seconds": round(position.seconds, 3)}
         line |= {training_key(self.task.unit): logged.loss, "learning_rate": logged.learning_rate}
@@ -147,20 +164,8 @@ class Session:
 
     def after_step(self, position: Position) -> None:
         self.reporter.advance(position.step)
-        every = self.task.look_every(self.settings)
-        if every and position.step % every == 0:
-            self._look(position)
         if time.perf_counter() - self._last_save > SAVE_SECONDS:
             self.save(position)
-
-    def _look(self, position: Position) -> None:
-        """A line of its own in the metrics; neither weights nor a random stream are touched."""
-        self.model.eval()
-        with torch.random.fork_rng(devices=[]):
-            found = self.task.look(self.model, self.data)
-        self.model.train()
-        position.lines += 1
-        self.folder.append_metrics({"step": position.step, self.task.counted: position.count} | found)
 
     def save(self, position: Position) -> None:
         """What exact resume needs; of a model that is fitted at once, the model itself."""

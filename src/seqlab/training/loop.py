@@ -84,6 +84,7 @@ class Logged:
 class Callbacks(Protocol):
     """What a run does at the loop's moments of rest."""
 
+    def stepped(self, position: Position) -> None: ...
     def validate(self) -> Score: ...
     def keep_best(self, position: Position) -> None: ...
     def log(self, position: Position, logged: Logged) -> None: ...
@@ -116,6 +117,7 @@ def train(
         training_step(model, objective, optimiser, batches(position.step), plan, position, rate)
         if average is not None:
             average.update(model, position.step)
+        callbacks.stepped(position)
         position.seconds = time.perf_counter() - clock
         last = position.step == plan.steps
         if last or position.step % plan.log_every == 0 or position.step % plan.eval_every == 0:

@@ -113,8 +113,9 @@ def validations_on_the_way(budget: Budget) -> int:
 def make_plan(training: TrainingSettings, steps: int) -> Plan:
     """The plan that filled training settings and a step count make."""
     rate = filled(training.learning_rate)
+    cooldown = {} if training.cooldown is None else {"cooldown": training.cooldown}
     return Plan(
-        schedule=Schedule(rate, steps, training.warmup, training.decay, training.final_lr, training.cooldown),
+        schedule=Schedule(rate, steps, training.warmup, training.decay, training.final_lr, **cooldown),
         steps=steps,
         eval_every=filled(training.eval_every),
         log_every=max(1, steps // 200),

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from seqlab.core.errors import UsageError
 from seqlab.workflows.lm.train import train_lm
 
 SMALL: dict[str, Any] = dict(width=16, depth=1, tokenizer="char", batch=4, context=16, dropout=0.2, eval_every=4)
-LAYERS = {"rnn": 1, "gru": 1, "lstm": 2, "attentive-rnn": 1, "transformer": 1, "bigram": 0}
+LAYERS = {"rnn": 1, "gru": 1, "lstm": 2, "attentive-rnn": 1, "transformer": 1}
 
 
 @pytest.fixture
@@ -27,8 +28,6 @@ def looks(folder: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("kind", LAYERS)
 def test_looking_changes_nothing(text: Path, tmp_path: Path, kind: str) -> None:
     sizes = SMALL | (dict(heads=2) if kind == "transformer" else {})
-    if kind == "bigram":
-        sizes = {name: sizes[name] for name in ("width", "tokenizer", "eval_every")}
     how = sizes | dict(model=kind, budget="8steps")
     blind = train_lm(text, out=tmp_path / "blind", **how)
     seeing = train_lm(text, out=tmp_path / "seeing", watch_gradients=3, **how)
@@ -39,7 +38,9 @@ def test_looking_changes_nothing(text: Path, tmp_path: Path, kind: str) -> None:
     assert not looks(blind.folder)
     for line in found:
         assert len(line["gradients"].get("layers", [])) == LAYERS[kind]
-        assert all(layer["growth"] > 0 for layer in line["gradients"].get("layers", []))
+        windowed = kind in ("attentive-rnn", "transformer")
+        assert all(layer["growth"] > 0 for layer in line["gradients"]["layers"])
+        assert all(layer["lags"] == (15 if windowed else 31) for layer in line["gradients"]["layers"])
 
 
 def test_a_run_that_goes_on_looks_at_the_same_steps(text: Path, tmp_path: Path) -> None:
@@ -50,3 +51,29 @@ def test_a_run_that_goes_on_looks_at_the_same_steps(text: Path, tmp_path: Path) 
     train_lm(out=tmp_path / "cut", resume=True)
     assert looks(tmp_path / "cut") == looks(whole.folder)
     assert len(looks(whole.folder)) == 4
+
+
+def test_a_run_killed_after_a_look_goes_on(text: Path, tmp_path: Path) -> None:
+    """At the very step that is validated, looked at and saved: what is saved knows of the line."""
+    how = SMALL | dict(model="gru", budget="12steps", watch_gradients=2)
+    whole = train_lm(text, out=tmp_path / "whole", **how)
+    for die_at in range(1, 12):
+        folder = tmp_path / f"killed-{die_at}"
+        asked = iter(range(100))
+
+        def die(last: int = die_at, count: Any = asked) -> bool:
+            if next(count) >= last:
+                raise SystemExit(9)
+            return False
+
+        with pytest.raises(SystemExit):
+            train_lm(text, out=folder, stop=die, **how)
+        train_lm(out=folder, resume=True)
+        assert looks(folder) == looks(whole.folder)
+        assert (folder / "model.safetensors").read_bytes() == (whole.folder / "model.safetensors").read_bytes()
+
+
+def test_what_carries_nothing_is_not_watched(text: Path, tmp_path: Path) -> None:
+    for kind, message in (("bigram", "a bigram carries nothing over time"), ("ngram", "is fitted by counting")):
+        with pytest.raises(UsageError, match=message):
+            train_lm(text, out=tmp_path / kind, model=kind, watch_gradients=2)

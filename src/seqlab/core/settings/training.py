@@ -39,7 +39,9 @@ class TrainingSettings:
     decay: str = setting(
         "linear", "how the learning rate falls to final_lr: cosine, linear, constant, stable (late)", choices=DECAYS
     )
-    cooldown: float = setting(0.2, "stable: share of the steps over which the learning rate falls", limits=SHARE)
+    cooldown: float | None = setting(
+        None, "stable: share of the steps over which the learning rate falls (0.2)", limits=SHARE
+    )
     final_lr: float = setting(0.0, "learning rate at the end, as a share of the peak", limits=SHARE)
     weight_decay: float | None = setting(None, "weight decay, of the matrices", limits=NOT_NEGATIVE)
     decay_on: str = setting(
@@ -63,6 +65,8 @@ class TrainingSettings:
                 raise UsageError(
                     f"--{dashed(name)} does not apply to --optimiser {self.optimiser}; it is for {', '.join(kinds)}"
                 )
+        if self.cooldown is not None and self.decay != "stable":
+            raise UsageError(f"--cooldown does not apply to --decay {self.decay}; it is for stable")
 
 
 def size_for_budget(budget: str) -> str:

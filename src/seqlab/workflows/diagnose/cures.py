@@ -55,7 +55,8 @@ def suggested(found: Examined, init: str | None = None) -> list[Cure]:
         if length is not None:
             cures.append(Cure("shorter unroll", f"over {length} steps the gradient stays within 0.01 … 100"))
     if any(head.evenness < SATURATED for head in found.heads):
-        cures.append(Cure("scaling by √d", "attention is nearly one-hot: its softmax passes hardly any gradient"))
+        why = "attention is nearly one-hot, so that its softmax passes hardly any gradient: smaller scores would help"
+        cures.append(Cure("scaling by √d", why))
     return cures
 
 
@@ -115,14 +116,14 @@ def try_cures(kind: str, vocab_size: int, sizes: dict[str, Any], ids: Tensor, in
 
     as_it_is = measured("as it is", untrained())
     found = [as_it_is]
-    if kind in ("rnn", "gru", "lstm"):
+    if init == "uniform":
         found.append(measured("orthogonal initialisation", untrained(how="orthogonal")))
     if kind == "rnn":
         found += [measured(f"gated cell: {other}", untrained(other, "default")) for other in ("gru", "lstm")]
         if sizes["depth"] == 1:
             found.append(measured("layer normalisation", _normed(untrained())))
     if kind == "lstm":
-        for bias in (1.0, 3.0):
+        for bias in (2.0, 4.0):  # it starts at 1
             found.append(measured(f"forget-gate bias {bias:g}", _with_forget_bias(untrained(), bias)))
     length = shorter_unroll(as_it_is.verdict)
     if length is not None and length < ids.shape[1] - 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +25,9 @@ from seqlab.diagnostics.inside import (
     step_jacobians,
 )
 from seqlab.layers.recurrent import RNN
-from seqlab.training.optim import build_optimiser
 from seqlab.workflows.diagnose.readings import SHORTEST, Reading
 
+Optimiser = Callable[[nn.Module], torch.optim.Optimizer]
 PLACES = 5  # positions whose one-step Jacobian is shown
 QUARTILES = (0.25, 0.5, 0.75)
 
@@ -44,6 +45,7 @@ class Examined:
     gates: list[Gate]
     heads: list[Head]
     parameters: list[Parameter]
+    left_out: list[str]  # taps of layers that are called position by position: they have no curve
 
     @property
     def decisive(self) -> str:
@@ -76,6 +78,7 @@ class Examined:
             "verdict": self.verdict.word,
             "decisive": self.decisive,
             "layers": layers,
+            "left_out": self.left_out,
             "jacobians": {path: [dataclasses.asdict(j) for j in some] for path, some in self.jacobians.items()},
             "gates": [dataclasses.asdict(gate) for gate in self.gates],
             "heads": [dataclasses.asdict(head) for head in self.heads],
@@ -83,31 +86,33 @@ class Examined:
         }
 
 
-def examine(name: str, kind: str, model: nn.Module, reading: Reading, learning_rate: float) -> Examined:
-    """In float64, on a copy. A layer that is called position by position has no curve of its own."""
+def examine(name: str, kind: str, model: nn.Module, reading: Reading, optimiser: Optimiser) -> Examined:
+    """In float64, on a copy. `optimiser` makes that whose first step is shown."""
     model = copy.deepcopy(model).double().eval()
-    curves = lag_curves(model, lambda: reading.last(model))
-    curves = {tap: norms for tap, norms in curves.items() if norms.shape[1] >= SHORTEST}
+    seen = lag_curves(model, lambda: reading.last(model))
+    curves = {tap: norms for tap, norms in seen.items() if norms.shape[1] >= SHORTEST}
+    left_out = [tap for tap in seen if tap not in curves]
     gates, heads = look_inside(model, lambda: reading.run(model))
     return Examined(
         name,
         kind,
         curves,
         {tap: judge(norms) for tap, norms in curves.items()},
-        _bounds(model),
+        _bounds(model) if reading.ids is not None else {},
         _jacobians(model, reading),
         gates,
         heads,
-        parameter_ratios(model, reading.mean, lambda trial: build_optimiser(trial, learning_rate, 0.0)),
+        parameter_ratios(model, reading.mean, optimiser),
+        left_out,
     )
 
 
 def _bounds(model: nn.Module) -> dict[str, float]:
+    """Of the top layer: what lies below is also reached through the layers above, which no single ‖W‖ bounds."""
     return {
-        f"{path}.l{number}.hidden": bound_of(layer, number)
+        f"{path}.l{layer.num_layers - 1}.hidden": bound_of(layer, layer.num_layers - 1)
         for path, layer in layers_of(model).items()
         if isinstance(layer, RNN)
-        for number in range(layer.num_layers)
     }
 
 

@@ -12,6 +12,8 @@ from seqlab.diagnostics.experiments import Experiment, Finding
 from seqlab.diagnostics.optimiser_experiments import optimiser_experiments
 from seqlab.pages.experiment_charts import experiment_picture
 from seqlab.pages.render import embedded, render
+from seqlab.training.determinism import using_threads
+from seqlab.workflows.diagnose.asked import check_page
 
 HEADER = ["figure", "predicted", "measured", "95 % interval", "agrees"]
 
@@ -25,9 +27,13 @@ class Experiments:
         return {"experiments": [one.as_json() for one in self.experiments], "page": str(self.page)}
 
 
-def diagnose_optimisers(*, seed: int = 0, out: str | Path = "optimisers.html") -> Experiments:
+def diagnose_optimisers(
+    *, seed: int = 0, out: str | Path = "optimisers.html", threads: int | None = None
+) -> Experiments:
     """What L2 in Adam, decoupled decay, momentum and bias correction do, with figures, and the page `out`."""
-    found = optimiser_experiments(seed=seed)
+    check_page(Path(out))
+    with using_threads(threads):
+        found = optimiser_experiments(seed=seed)
     write_text(Path(out), experiments_page(found, "What optimisers do"))
     return Experiments(found, Path(out))
 

@@ -17,6 +17,8 @@ from seqlab.core.settings.diagnose import KINDS, GradientSettings
 from seqlab.core.settings.fields import check_group, filled
 from seqlab.runs.run import Run, load
 from seqlab.training.determinism import using_threads
+from seqlab.training.optim import build_optimiser, optimiser_for
+from seqlab.workflows.diagnose.asked import check_page, heads_for
 from seqlab.workflows.diagnose.cures import Cure, Tried, build_untrained, suggested, try_cures
 from seqlab.workflows.diagnose.examine import Examined, examine
 from seqlab.workflows.diagnose.gradients_page import gradients_page
@@ -25,7 +27,6 @@ from seqlab.workflows.lm.run import LMRun
 
 VOCABULARY = 256  # of random sequences, for untrained models
 UNTRAINED_RATE = 1e-3  # at which the update of an untrained model is shown
-MOST_HEADS = (1, 2, 4)  # of an untrained Transformer, as far as they divide its width into pairs
 PAGE = "gradients.html"
 
 
@@ -71,12 +72,13 @@ def diagnose_gradients(
     settings = GradientSettings(**asked)
     check_group(settings)
     reporter = reporter or Reporter()
+    page = Path(out) if out is not None else (Path() if run is None else Path(run)) / PAGE
+    check_page(page)
     with using_threads(threads):
         if run is None:
             found = _untrained(settings, text, try_each, reporter)
         else:
             found = _of_run(Path(run), settings, asked, text, try_each, reporter)
-    page = Path(out) if out is not None else (Path() if run is None else Path(run)) / PAGE
     write_text(page, gradients_page(found.models, found.basis, found.cures, found.tried))
     return dataclasses.replace(found, page=page)
 
@@ -102,7 +104,7 @@ def _untrained(settings: GradientSettings, text: Any, try_each: bool, reporter: 
         sizes = _sizes_of(kind, settings)
         model = build_untrained(kind, VOCABULARY, sizes, settings.init, settings.seed)
         with reporter.task(f"examining {kind}", 1.0):
-            models.append(examine(kind, kind, model, token_reading(ids, "random tokens"), UNTRAINED_RATE))
+            models.append(examine(kind, kind, model, token_reading(ids, "random tokens"), _untrained_optimiser))
         if try_each:
             with reporter.task(f"trying remedies for {kind}", 1.0):
                 tried[kind] = try_cures(kind, VOCABULARY, sizes, ids, settings.init, settings.seed)
@@ -113,10 +115,14 @@ def _untrained(settings: GradientSettings, text: Any, try_each: bool, reporter: 
     return Diagnosis(models, basis, {found.name: suggested(found, settings.init) for found in models}, tried)
 
 
+def _untrained_optimiser(model: Any) -> torch.optim.Optimizer:
+    return build_optimiser(model, UNTRAINED_RATE, 0.0)
+
+
 def _sizes_of(kind: str, settings: GradientSettings) -> dict[str, Any]:
     sizes: dict[str, Any] = {"width": settings.width, "depth": settings.depth, "dropout": 0.0}
     if kind == "transformer":
-        sizes["heads"] = max((n for n in MOST_HEADS if settings.width % (2 * n) == 0), default=1)
+        sizes["heads"] = heads_for(settings.width)
     return sizes | ({"context": settings.length} if kind in ("attentive-rnn", "transformer") else {})
 
 
@@ -134,9 +140,9 @@ def _of_run(
     if isinstance(run, LMRun) and kind not in KINDS:
         raise UsageError(f"the run {folder} is a {kind}: it carries nothing over time, so that no gradient flows there")
     reading = reading_of(run, settings.length, settings.sequences, text, reporter)
-    rate = filled(run.settings.training.learning_rate)
+    training = run.settings.training
     with reporter.task(f"examining {run.name}", 1.0):
-        found = examine(run.name, kind, run.model, reading, rate)
+        found = examine(run.name, kind, run.model, reading, lambda trial: optimiser_for(trial, training))
     tried = {}
     if try_each:
         if not isinstance(run, LMRun) or reading.ids is None:
@@ -145,7 +151,12 @@ def _of_run(
             sizes = _sizes_of_run(run, reading.ids.shape[1] - 1)
             vocab_size = run.tokenizer.vocab_size
             tried[found.name] = try_cures(kind, vocab_size, sizes, reading.ids, "default", settings.seed)
-    basis = f"the run {run.name} (step {run.step:,}) on {reading.what}; float64; updates at learning rate {rate:g}"
+    basis = (
+        f"the run {run.name} (step {run.step:,}) on {reading.what}; float64; updates: a first step of "
+        f"{training.optimiser} at learning rate {filled(training.learning_rate):g}"
+    )
+    if found.left_out:
+        basis += f"; without {', '.join(found.left_out)}, which is called position by position"
     return Diagnosis([found], basis, {found.name: suggested(found)}, tried)
 
 

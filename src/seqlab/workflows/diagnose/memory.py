@@ -16,11 +16,12 @@ from seqlab.core.reporting import Reporter
 from seqlab.core.settings.diagnose import KINDS, MemorySettings
 from seqlab.core.settings.fields import check_group
 from seqlab.diagnostics.gradient_flow import Verdict, judge, lag_curves
-from seqlab.diagnostics.memory_tasks import TASKS, MemoryTask, Remembered, lag_loss, learn
+from seqlab.diagnostics.memory_tasks import LEAST_LAG, TASKS, MemoryTask, Remembered, lag_loss, learn
 from seqlab.models import build_lm
 from seqlab.pages.gradient_charts import memory_picture
 from seqlab.pages.render import embedded, render
 from seqlab.training.determinism import using_threads
+from seqlab.workflows.diagnose.asked import check_page, heads_for
 from seqlab.workflows.diagnose.words import horizon_words
 
 SEQUENCES = 8  # of which the untrained gradient is measured
@@ -73,6 +74,9 @@ def diagnose_memory(
     kinds = _named(settings.models, KINDS, "models")
     tasks = _named(settings.tasks, TASKS, "tasks")
     lags = _lags(settings.lags)
+    check_page(Path(out))
+    if "transformer" in kinds:
+        heads_for(settings.width)
     rows = []
     with using_threads(threads):
         for task in tasks:
@@ -111,6 +115,7 @@ def _row(task: MemoryTask, kind: str, lag: int, settings: MemorySettings, report
 
 def _model(kind: str, task: MemoryTask, length: int, settings: MemorySettings) -> nn.Module:
     sizes: dict[str, Any] = {"width": settings.width, "depth": 2 if kind == "transformer" else 1, "dropout": 0.0}
+    sizes |= {"heads": heads_for(settings.width)} if kind == "transformer" else {}
     sizes |= {"context": length} if kind in ("attentive-rnn", "transformer") else {}
     model: nn.Module = build_lm(kind, task.vocab_size, seed=settings.seed, **sizes)
     return model
@@ -133,8 +138,8 @@ def _lags(listed: str) -> list[int]:
         lags = [int(part) for part in listed.split(",") if part.strip()]
     except ValueError:
         raise UsageError(f"--lags {listed} must be whole numbers with commas between, such as 10,50,200") from None
-    if not lags or min(lags) < 2 or max(lags) > 5000:
-        raise UsageError(f"--lags {listed} must lie between 2 and 5000")
+    if not lags or min(lags) < LEAST_LAG or max(lags) > 5000:
+        raise UsageError(f"--lags {listed} must lie between {LEAST_LAG} and 5000")
     return sorted(set(lags))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from seqlab.core.settings.duel import LM_RULES, DuelSettings, Rules
 from seqlab.core.settings.fields import filled, with_changes, with_flags
 from seqlab.core.settings.lm import LMSettings, check_said, fill_lm
 from seqlab.core.settings.training import OPTIMISERS, size_for_budget
+from seqlab.training.averaging import WeightAverage
 from seqlab.training.loop import Position, training_step
 from seqlab.training.optim import optimiser_for
 from seqlab.training.plan import make_plan
@@ -121,7 +123,8 @@ class OptimiserContest(LMContest):
                 best = min(losses, key=losses.__getitem__)
         rate = float(f"{start * FACTOR**best:.3g}")
         tried = ", ".join(f"{start * FACTOR**k:.2g}: {value:.4f}" for k, value in sorted(losses.items()))
-        self.reporter.note(f"{kind}: learning rate {rate:g} (validation nats after {steps:,} steps: {tried})")
+        edge = ", the last that was tried" if best in (min(losses), max(losses)) else ""
+        self.reporter.note(f"{kind}: learning rate {rate:g}{edge} (validation nats after {steps:,} steps: {tried})")
         return rate
 
     def _trial(self, settings: LMSettings, rate: float, steps: int) -> float:
@@ -135,11 +138,16 @@ class OptimiserContest(LMContest):
         learning = filled(self.task.learning(settings, self.data, model))
         plan, position = make_plan(settings.training, steps), Position()
         optimiser = optimiser_for(model, settings.training)
+        ema = settings.training.ema
+        average = WeightAverage(model, ema) if ema else None
         model.train()
         try:
             for step in range(steps):
                 batch, now = learning.batches(step), plan.schedule(step)
                 training_step(model, learning.objective, optimiser, batch, plan, position, now)
+                if average is not None:
+                    average.update(model, position.step)
         except NotFiniteError:
             return float("inf")
-        return self.task.validate(model.eval(), self.data).value
+        with contextlib.nullcontext() if average is None else average.inside(model):
+            return self.task.validate(model.eval(), self.data).value

@@ -61,6 +61,8 @@ class LanguageModelling(Task):
     def check(self, settings: LMSettings, said: Mapping[str, Any]) -> None:
         if not settings.data.text:
             raise UsageError("no text is named; for example: seqlab lm train my.txt")
+        if settings.training.watch_gradients and settings.model.kind == "bigram":
+            raise UsageError("--watch-gradients: a bigram carries nothing over time; leave it out")
         check_said(settings, said)
         if model_fields(settings.model.kind) is None:  # one of somebody's own, which its constructor describes
             kind = settings.model.kind

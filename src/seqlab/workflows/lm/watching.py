@@ -19,6 +19,8 @@ def watched_gradients(model: nn.Module, ids: Any, begin_id: int) -> dict[str, An
     """By layer: growth rate, horizon and verdict; of gates, the shares that are shut and open."""
     if not carriers(model):
         return {}
+    if not all(bool(weight.isfinite().all()) for weight in model.parameters()):
+        return {"not_finite": True}  # the loop will say so itself
     some = _sequences(ids, min(LENGTH, traits_of(model).window or LENGTH), begin_id)
     verdicts = {name: judge(norms) for name, norms in lag_curves(model, lambda: last_loss(model, some)).items()}
     gates, heads = look_inside(model, lambda: model(some[:, :-1]))

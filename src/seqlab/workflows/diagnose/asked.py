@@ -1,0 +1,23 @@
+"""What is checked before anything is computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from seqlab.core.errors import UsageError
+
+HEADS = (1, 2, 4)  # of an untrained Transformer, as far as they divide its width into pairs
+
+
+def check_page(page: Path) -> None:
+    """Refuse, before minutes of work, a page that could not be written."""
+    if page.is_dir():
+        raise UsageError(f"--out {page} is a folder; name a file")
+    if page.parent.exists() and not page.parent.is_dir():
+        raise UsageError(f"--out {page}: {page.parent} is no folder")
+
+
+def heads_for(width: int) -> int:
+    if width % 2:
+        raise UsageError(f"--width {width}: a transformer turns pairs of numbers; give an even width")
+    return max(n for n in HEADS if width % (2 * n) == 0)
