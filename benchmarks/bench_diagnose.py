@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from seqlab.diagnostics.gradient_flow import gradient_flow, lag_curves, last_loss
+from seqlab.diagnostics.gradient_flow import gradient_flow, lag_curves, last_losses
 from seqlab.models import build_lm
 from seqlab.workflows.lm.train import train_lm
 from timing import alternate, two_threads, verdict
@@ -27,7 +27,7 @@ def long_curves() -> None:
         sizes: dict[str, Any] = {"context": LENGTH} if kind in ("attentive-rnn", "transformer") else {}
         model = build_lm(kind, 256, width=WIDTH, depth=1, **sizes).double().eval()
         begun = time.perf_counter()
-        lag_curves(model, lambda: last_loss(model, ids))  # noqa: B023
+        lag_curves(model, *last_losses(model, ids))
         told(f"{kind}, {SEQUENCES} sequences, T = {LENGTH}, H = {WIDTH}, float64", time.perf_counter() - begun)
     module = torch.nn.GRU(WIDTH, WIDTH, batch_first=True)
     begun = time.perf_counter()

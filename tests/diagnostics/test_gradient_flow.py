@@ -12,8 +12,8 @@ from scipy import stats
 from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError
-from seqlab.core.taps import taps
 from seqlab.diagnostics.gradient_flow import (
+    SEQUENCES_AT_ONCE,
     carriers,
     depth_curve,
     expected_horizon,
@@ -24,20 +24,15 @@ from seqlab.diagnostics.gradient_flow import (
     judge,
     lag_curves,
     last_loss,
+    last_losses,
 )
 from seqlab.diagnostics.inside import (
     bound_of,
-    layers_of,
     look_inside,
-    parameter_ratios,
-    single_layer,
-    softmax_jacobian_norm,
-    step_jacobian,
     step_jacobians,
 )
-from seqlab.layers import GRU, LSTM, RNN
+from seqlab.layers import RNN
 from seqlab.models import build_lm
-from seqlab.training.optim import build_optimiser
 
 V = 13
 KINDS = ("rnn", "gru", "lstm", "attentive-rnn", "transformer")
@@ -252,81 +247,14 @@ def test_every_layer_has_a_curve_of_its_own(kind: str) -> None:
         assert alone[name][0] == pytest.approx(norms[1], rel=1e-9), "neighbours in the batch do not matter"
 
 
-@pytest.mark.parametrize("make", [RNN, GRU, LSTM])
-def test_a_product_of_one_step_jacobians_is_the_whole(make: Any) -> None:
-    """∂y_T/∂y_t through the chain: what `step_jacobian` gives, multiplied, is what autograd finds over many steps."""
-    torch.manual_seed(2)
-    layer = make(5, 6).double()
-    x = torch.randn(7, 5, dtype=torch.float64)
-    with torch.no_grad():
-        _, state = layer(x[None, :3])
-    parts = state if isinstance(state, tuple) else (state,)
-    product, now = torch.eye(6 * len(parts), dtype=torch.float64), state
-    for place in range(3, 7):
-        product = step_jacobian(layer, x[place], now) @ product
-        with torch.no_grad():
-            _, now = layer(x[None, place : place + 1], now)
-
-    def end(*given: Tensor) -> Tensor:
-        shaped = tuple(part.view(1, 1, 6) for part in given)
-        _, after = layer(x[None, 3:], shaped if isinstance(state, tuple) else shaped[0])
-        return torch.cat([part.reshape(-1) for part in (after if isinstance(after, tuple) else (after,))])
-
-    whole = torch.autograd.functional.jacobian(end, tuple(part.reshape(-1) for part in parts))
-    assert (torch.cat(whole, -1) - product).abs().max() < 1e-12
-
-
-def test_one_layer_of_several_is_that_layer() -> None:
-    torch.manual_seed(3)
-    layer = GRU(4, 6, 2).double().eval()
-    x = torch.randn(1, 5, 4, dtype=torch.float64)
-    y = single_layer(layer, 1)(single_layer(layer, 0)(x)[0])[0]
-    assert (y - layer(x)[0]).abs().max() < 1e-12
-    found = step_jacobians(layer, x[0], [1, 4])
-    assert [(j.layer, j.position) for j in found] == [(0, 1), (0, 4), (1, 1), (1, 4)]
-    assert all(j.spectral_radius <= j.spectral_norm <= j.frobenius * (1 + 1e-12) for j in found)
-    first = single_layer(layer, 0)
-    with torch.no_grad():
-        _, before = first(x[:, :4])
-    there = step_jacobian(first, x[0, 4], before)  # from the state after four positions to that after five
-    assert found[1].frobenius == pytest.approx(float(there.norm()), rel=1e-12)
-
-
-def test_the_norm_of_the_softmax_jacobian() -> None:
-    p = torch.softmax(torch.randn(20, 7, dtype=torch.float64), -1)
-    plain = torch.stack([(torch.diag(row) - torch.outer(row, row)).norm() for row in p])
-    assert (softmax_jacobian_norm(p) - plain).abs().max() < 1e-12
-    assert softmax_jacobian_norm(torch.tensor([1.0, 0.0])) == 0
-
-
-def test_gates_heads_and_parameters() -> None:
-    gru, transformer = lm("gru"), lm("transformer", depth=2, heads=2)
-    ids = tokens(3, 10)
-    gates, heads = look_inside(gru, lambda: gru(ids[:, :-1]))
-    assert [gate.name for gate in gates] == ["recurrent.l0.r", "recurrent.l0.z"]
-    assert not heads
-    assert all(sum(gate.histogram) == 3 * 10 * 16 for gate in gates)
-    assert all(0 <= gate.shut + gate.open <= 1 for gate in gates)
-    gates, heads = look_inside(transformer, lambda: transformer(ids[:, :-1]))
-    assert not gates
-    assert [(head.name, head.head) for head in heads] == [
-        (f"blocks.{k}.attention.weights", h) for k in range(2) for h in range(2)
-    ]
-    assert all(0.5 < head.evenness <= 1 for head in heads), "untrained attention is nearly even"
-    with taps(transformer, "blocks.1.attention.weights") as seen, torch.no_grad():
-        transformer(ids[:, :-1])
-    p = seen["blocks.1.attention.weights"][:, 1, 1:]  # the first query has no choice
-    entropy = -torch.special.xlogy(p, p).sum(-1)
-    even = torch.arange(2, 11).double().log()
-    assert heads[3].entropy == pytest.approx(float(entropy.mean()), rel=1e-9)
-    assert heads[3].evenness == pytest.approx(float((entropy / even).mean()), rel=1e-9)
-    before = {name: w.detach().clone() for name, w in gru.named_parameters()}
-    found = parameter_ratios(gru, lambda m: last_loss(m, ids), lambda m: build_optimiser(m, 0.01, 0.0))
-    assert all(torch.equal(before[name], w) for name, w in gru.named_parameters()), "the model does not change"
-    used = [row for row in found if row.gradient > 0]
-    assert used
-    assert all(row.update > 0 for row in used if row.weight > 0)
-    assert list(layers_of(gru)) == ["recurrent"]
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_few_sequences_at_a_time_are_all_of_them(kind: str) -> None:
+    model, ids = lm(kind), tokens(2 * SEQUENCES_AT_ONCE + 1, 6)
+    losses = last_losses(model, ids)
+    assert len(losses) == 3
+    together = lag_curves(model, lambda: last_loss(model, ids))
+    for name, norms in lag_curves(model, *losses).items():
+        assert norms == pytest.approx(together[name], rel=1e-9)
 
 
 @pytest.mark.parametrize("make", [nn.RNN, nn.GRU, nn.LSTM])

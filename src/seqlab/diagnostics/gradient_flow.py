@@ -13,6 +13,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ VANISHED, EXPLODED = 0.01, 100.0  # g^T
 FALLEN = 0.01  # the share of the gradient one step back at which the horizon lies
 CARRIERS = ("hidden", "c", "stream")  # what a layer hands on to later positions; of blocks, what they read
 ROWS_AT_ONCE = 64  # of a Jacobian
+SEQUENCES_AT_ONCE = 4  # an attentive RNN keeps T²/2 vectors of each until its gradient is known
 Norms = NDArray[np.float64]
 
 
@@ -51,14 +53,26 @@ def last_loss(model: nn.Module, ids: Tensor) -> Tensor:
     return F.cross_entropy(logits[:, -1], ids[:, -1], reduction="none")
 
 
-def lag_curves(model: nn.Module, loss: Callable[[], Tensor], names: Sequence[str] | None = None) -> dict[str, Norms]:
-    """‖∂L_T/∂h_t‖ of every sequence, by tap: (B, T), column k is lag k. `loss` runs the model: () -> (B,)
+def last_losses(model: nn.Module, ids: Tensor) -> list[Callable[[], Tensor]]:
+    """The same, a few sequences at a time."""
+    return [partial(last_loss, model, some) for some in torch.split(ids, SEQUENCES_AT_ONCE)]
+
+
+def lag_curves(model: nn.Module, *losses: Callable[[], Tensor]) -> dict[str, Norms]:
+    """‖∂L_T/∂h_t‖ of every sequence, by tap: (B, T), column k is lag k. A loss runs the model on some: () -> (b,)
 
     Exact: the total derivative, through everything that comes later. What reads backwards has its lags from the front.
     """
-    names = carriers(model) if names is None else list(names)
+    names = carriers(model)
     if not names:
         raise UsageError("this model carries nothing from one position to the next: there is no gradient over time")
+    found = [_curves_of_some(model, loss, names) for loss in losses]
+    curves = {name: np.concatenate([some[name] for some in found]) for name in names}
+    _check_finite(curves)
+    return curves
+
+
+def _curves_of_some(model: nn.Module, loss: Callable[[], Tensor], names: Sequence[str]) -> dict[str, Norms]:
     with taps(model, *names, on_path=True) as seen:
         total = loss().sum()
     parts = {name: _parts(seen, name) for name in names}
@@ -69,7 +83,6 @@ def lag_curves(model: nn.Module, loss: Callable[[], Tensor], names: Sequence[str
         norms = [_norms(next(given), part) for part in some]
         forwards = norms[0] if norms[0].ndim == 2 else torch.stack(norms, 1)
         curves[name] = (forwards if "_reverse." in name else forwards.flip(1)).double().numpy()
-    _check_finite(curves)
     return curves
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError
 from seqlab.core.taps import LOOKS, Call, Look
-from seqlab.diagnostics.gradient_flow import EXPLODED, VANISHED, Verdict, judge, lag_curves, last_loss
+from seqlab.diagnostics.gradient_flow import EXPLODED, VANISHED, Verdict, judge, lag_curves, last_losses
 from seqlab.layers.recurrent import LSTM, RNN, Recurrent
 from seqlab.models import build_lm
 from seqlab.workflows.diagnose.examine import Examined
@@ -110,7 +110,7 @@ def try_cures(kind: str, vocab_size: int, sizes: dict[str, Any], ids: Tensor, in
 
     def measured(name: str, model: Any, some: Tensor = ids, note: str = "") -> Tried:
         model = model.double().eval()
-        curves = lag_curves(model, lambda: last_loss(model, some))
+        curves = lag_curves(model, *last_losses(model, some))
         verdicts = [judge(norms) for norms in curves.values()]
         return Tried(name, max(verdicts, key=lambda verdict: verdict.growth.rate), note)
 

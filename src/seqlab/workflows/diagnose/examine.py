@@ -89,7 +89,7 @@ class Examined:
 def examine(name: str, kind: str, model: nn.Module, reading: Reading, optimiser: Optimiser) -> Examined:
     """In float64, on a copy. `optimiser` makes that whose first step is shown."""
     model = copy.deepcopy(model).double().eval()
-    seen = lag_curves(model, lambda: reading.last(model))
+    seen = lag_curves(model, *reading.losses(model))
     curves = {tap: norms for tap, norms in seen.items() if norms.shape[1] >= SHORTEST}
     left_out = [tap for tap in seen if tap not in curves]
     gates, heads = look_inside(model, lambda: reading.run(model))

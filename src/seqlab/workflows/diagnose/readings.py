@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from seqlab.data.normalise import normalise
 from seqlab.data.pair_batches import Pairs, Rows
 from seqlab.data.prepare import read_slice, split_bounds
 from seqlab.data.sources import open_text
-from seqlab.diagnostics.gradient_flow import last_loss
+from seqlab.diagnostics.gradient_flow import last_losses
 from seqlab.runs.run import Run
 from seqlab.runs.task import Kept
 from seqlab.workflows.classify.run import ClassifierRun
@@ -35,11 +36,11 @@ SHORTEST = 3  # positions
 
 @dataclass(frozen=True)
 class Reading:
-    """Each function takes a model: the loss at the end of each sequence (B,), the mean loss, a forward pass alone."""
+    """Each function takes a model. `losses`: of some sequences each, the loss at their end, () -> (b,)"""
 
-    last: Callable[[Any], Tensor]
+    losses: Callable[[Any], Sequence[Callable[[], Tensor]]]
     mean: Callable[[Any], Tensor]
-    run: Callable[[Any], Any]
+    run: Callable[[Any], Any]  # a forward pass alone
     what: str  # "16 sequences of 200 tokens from …"
     ids: Tensor | None = None  # of a language model
 
@@ -69,7 +70,7 @@ def token_reading(ids: Tensor, where: str) -> Reading:
         return F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
 
     what = f"{batch} sequences of {time - 1} {where}"
-    return Reading(lambda model: last_loss(model, ids), mean, lambda model: model(ids[:, :-1]), what, ids)
+    return Reading(lambda model: last_losses(model, ids), mean, lambda model: model(ids[:, :-1]), what, ids)
 
 
 def _of_text(run: LMRun, length: int, sequences: int, text: Any, reporter: Reporter) -> Reading:
@@ -117,7 +118,9 @@ def _of_labelled(run: ClassifierRun, length: int, sequences: int) -> Reading:
         return F.cross_entropy(model(batch), truth, reduction="none")
 
     what = f"{len(ids)} texts of {source.name}, the first {length - 1} words of each"
-    return Reading(last, lambda model: last(model).mean(), lambda model: model(batch), what)
+    return Reading(
+        lambda model: [partial(last, model)], lambda model: last(model).mean(), lambda model: model(batch), what
+    )
 
 
 def _of_pairs(run: TranslatorRun, length: int, sequences: int, reporter: Reporter) -> Reading:
@@ -142,7 +145,7 @@ def _of_pairs(run: TranslatorRun, length: int, sequences: int, reporter: Reporte
         return F.cross_entropy(run_model(model)[0][:, -1], wanted, reduction="none")
 
     what = f"{len(chosen)} validation pairs of {data.parallel.name}, the first {length} pieces of each"
-    return Reading(last, lambda model: model.nats(batch) / batch.count, run_model, what)
+    return Reading(lambda model: [partial(last, model)], lambda model: model.nats(batch) / batch.count, run_model, what)
 
 
 def _common_length(sizes: NDArray[np.int64], length: int, sequences: int) -> int:
