@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -12,6 +13,9 @@ from torch import Tensor, nn
 from seqlab.core.errors import UsageError
 from seqlab.core.taps import LOOKS, Call, Look
 from seqlab.diagnostics.gradient_flow import EXPLODED, VANISHED, Verdict, judge, lag_curves, last_losses
+from seqlab.diagnostics.inside import look_inside
+from seqlab.layers.attention import MultiHeadAttention
+from seqlab.layers.attentive import AttentiveRNN
 from seqlab.layers.recurrent import LSTM, RNN, Recurrent
 from seqlab.models import build_lm
 from seqlab.workflows.diagnose.examine import Examined
@@ -108,10 +112,12 @@ def try_cures(kind: str, vocab_size: int, sizes: dict[str, Any], ids: Tensor, in
     def untrained(other: str = kind, how: str = init) -> Any:
         return build_untrained(other, vocab_size, sizes, how, seed)
 
-    def measured(name: str, model: Any, some: Tensor = ids, note: str = "") -> Tried:
+    def measured(name: str, model: Any, some: Tensor = ids) -> Tried:
         model = model.double().eval()
         curves = lag_curves(model, *last_losses(model, some))
         verdicts = [judge(norms) for norms in curves.values()]
+        _, heads = look_inside(model, lambda: model(some[:, :-1]))
+        note = f"attention's evenness {fmean(head.evenness for head in heads):.2f}" if heads else ""
         return Tried(name, max(verdicts, key=lambda verdict: verdict.growth.rate), note)
 
     as_it_is = measured("as it is", untrained())
@@ -125,13 +131,27 @@ def try_cures(kind: str, vocab_size: int, sizes: dict[str, Any], ids: Tensor, in
     if kind == "lstm":
         for bias in (2.0, 4.0):  # it starts at 1
             found.append(measured(f"forget-gate bias {bias:g}", _with_forget_bias(untrained(), bias)))
+    if kind == "attentive-rnn" and sizes.get("score") in ("dot", "additive"):
+        found.append(
+            measured("scaling by √d", build_untrained(kind, vocab_size, sizes | {"score": "scaled"}, init, seed))
+        )
+    elif kind in ("attentive-rnn", "transformer"):
+        found.append(measured("without its scaling by √d", without_scaling(untrained())))
     length = shorter_unroll(as_it_is.verdict)
     if length is not None and length < ids.shape[1] - 1:
         found.append(measured(f"shorter unroll: {length} steps", untrained(), ids[:, -(length + 1) :]))
     if as_it_is.verdict.word == "exploding":
-        note = "the growth stays, each step is bounded"
-        found.append(Tried("clipping to norm 1", as_it_is.verdict, note))
+        found.append(Tried("clipping to norm 1", as_it_is.verdict, _clipped(untrained().double().eval(), ids)))
     return found
+
+
+def _clipped(model: Any, ids: Tensor) -> str:
+    """What clipping does to the gradient of all weights; how it grows over time stays."""
+    for loss in last_losses(model, ids):
+        torch.autograd.backward(loss().sum() / len(ids))
+    before = float(nn.utils.clip_grad_norm_(model.parameters(), 1.0))
+    after = float(nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None]))
+    return f"gradient of all weights {before:.3g} → {after:.3g}; its growth over time stays"
 
 
 def build_untrained(kind: str, vocab_size: int, sizes: dict[str, Any], init: str, seed: int) -> Any:
@@ -152,6 +172,19 @@ def build_untrained(kind: str, vocab_size: int, sizes: dict[str, Any], init: str
 
 def _normed(model: Any) -> Any:
     model.recurrent = NormedRNN(model.recurrent)
+    return model
+
+
+@torch.no_grad()
+def without_scaling(model: Any) -> Any:
+    """Scores qᵀk instead of qᵀk/√d: queries √d times as long."""
+    for layer in model.modules():
+        if isinstance(layer, AttentiveRNN):
+            layer.score = "dot"
+        if isinstance(layer, MultiHeadAttention):
+            for part in layer.matrices()[0]:  # of the queries: weight and bias, views
+                if part is not None:
+                    part.mul_(layer.head_width**0.5)
     return model
 
 

@@ -162,6 +162,6 @@ def _of_run(
 
 def _sizes_of_run(run: LMRun, length: int) -> dict[str, Any]:
     model = run.settings.model
-    sizes = {name: getattr(model, name) for name in ("width", "depth", "heads")} | {"dropout": 0.0}
+    sizes = {name: getattr(model, name) for name in ("width", "depth", "heads", "score")} | {"dropout": 0.0}
     sizes |= {"context": length} if model.kind in ("attentive-rnn", "transformer") else {}
     return {name: value for name, value in sizes.items() if value is not None}
