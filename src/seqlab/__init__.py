@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from seqlab.evaluation.perplexity import figures_of
     from seqlab.runs.run import load as load
     from seqlab.workflows.classify.train import train_classifier as train_classifier
+    from seqlab.workflows.diagnose.experiments import diagnose_experiments as diagnose_experiments
     from seqlab.workflows.diagnose.experiments import diagnose_optimisers as diagnose_optimisers
+    from seqlab.workflows.diagnose.experiments import run_experiment as run_experiment
     from seqlab.workflows.diagnose.gradients import diagnose_gradients as diagnose_gradients
     from seqlab.workflows.diagnose.memory import diagnose_memory as diagnose_memory
     from seqlab.workflows.duel.classify import compare_classifiers as compare_classifiers
@@ -72,6 +74,8 @@ _PUBLIC = {
     "compare_optimisers": "seqlab.workflows.duel.optimisers:compare_optimisers",
     "gradient_flow": "seqlab.diagnostics.gradient_flow:gradient_flow",
     "diagnose_memory": "seqlab.workflows.diagnose.memory:diagnose_memory",
+    "diagnose_experiments": "seqlab.workflows.diagnose.experiments:diagnose_experiments",
+    "run_experiment": "seqlab.workflows.diagnose.experiments:run_experiment",
     "diagnose_optimisers": "seqlab.workflows.diagnose.experiments:diagnose_optimisers",
     "diagnose_gradients": "seqlab.workflows.diagnose.gradients:diagnose_gradients",
     "load": "seqlab.runs.run:load",

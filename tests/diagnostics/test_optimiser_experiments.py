@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from seqlab.core.errors import UsageError
+from seqlab.core.settings.experiments import BiasCorrection, MomentumForms, WeightDecay
 from seqlab.diagnostics import optimiser_experiments as experiments
 from seqlab.diagnostics.experiments import Experiment, Finding, estimated, exact
 
@@ -17,7 +17,7 @@ def with_predictions(found: Experiment, predicted: list[float]) -> Experiment:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_weight_decay_in_adam_and_beside_it(seed: int) -> None:
-    found = experiments.weight_decay(weights=10_000, steps=600, seed=seed)
+    found = experiments.weight_decay(WeightDecay(weights=10_000, steps=600, seed=seed))
     assert found.agrees, found.findings
     l2_large, l2_small, large, small = (finding.measured for finding in found.findings)
     assert l2_small / l2_large == pytest.approx(10, rel=0.35)
@@ -30,7 +30,7 @@ def test_weight_decay_in_adam_and_beside_it(seed: int) -> None:
 
 
 def test_momentum_and_its_conversion() -> None:
-    found = experiments.momentum_forms()
+    found = experiments.momentum_forms(MomentumForms())
     assert found.agrees
     assert found.findings[0].measured < 1e-12
     moving, corrected, same = (line.y for line in found.pictures[0].lines)
@@ -41,14 +41,14 @@ def test_momentum_and_its_conversion() -> None:
 
 def test_a_wrong_conversion_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiments, "average_rate", lambda rate, alpha: rate)
-    assert not experiments.momentum_forms().agrees
+    assert not experiments.momentum_forms(MomentumForms()).agrees
 
 
 def test_bias_correction_in_the_first_steps() -> None:
-    found = experiments.bias_correction()
+    found = experiments.bias_correction(BiasCorrection())
     assert found.agrees
     assert found.findings[3].measured == pytest.approx(0.1 / 0.1, rel=1e-9)
-    other = experiments.bias_correction(betas=(0.9, 0.999))
+    other = experiments.bias_correction(BiasCorrection(beta2=0.999))
     assert other.findings[3].measured == pytest.approx(0.1 / math.sqrt(0.001), rel=1e-9)
     without_root = with_predictions(other, [f.predicted**2 for f in other.findings])
     assert not without_root.agrees
@@ -62,8 +62,3 @@ def test_what_agrees() -> None:
     assert not estimated("a", 1.0, 1.2, 0.05).agrees
     assert Finding("a", 1.0, 1.5, 0.9, 2.0).agrees
     assert Finding("a", 1.0, 1.5, 0.9, 2.0).as_json()["agrees"] is True
-
-
-def test_scales_are_a_large_and_a_small_one() -> None:
-    with pytest.raises(UsageError, match="must be a large and a smaller one"):
-        experiments.weight_decay(scales=(0.1, 1.0))

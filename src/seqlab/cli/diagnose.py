@@ -1,9 +1,10 @@
-"""`seqlab diagnose gradients|memory|optimisers`."""
+"""`seqlab diagnose gradients|memory|optimisers|experiment`."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 from seqlab.cli.arguments import Parser, add_common, add_fields, add_settings, given, given_settings
@@ -11,6 +12,7 @@ from seqlab.cli.duel import show_duel
 from seqlab.cli.terminal import TerminalReporter, emit_json, table
 from seqlab.core.errors import UsageError
 from seqlab.core.settings.diagnose import GradientSettings, MemorySettings
+from seqlab.core.settings.experiments import EXPERIMENTS, question_of
 from seqlab.core.settings.fields import dashed
 from seqlab.core.settings.lm import LMSettings
 
@@ -37,6 +39,15 @@ with the horizon of the gradient beside. The default takes some minutes.
 examples:
   seqlab diagnose memory
   seqlab diagnose memory --models rnn,lstm --tasks copy --lags 10,20,50 --steps 300
+"""
+EXPERIMENT = """Classic experiments about attention, norms, positions and optimisers, each with its question, formula,
+prediction, what was measured, an interval and whether they agree. Sizes, noise and seeds are flags.
+
+examples:
+  seqlab diagnose experiment list
+  seqlab diagnose experiment copying --keys 2,100,1000 --share 0.9
+  seqlab diagnose experiment noisy-length --sharpness 20 --noise 0.001 --json
+  seqlab diagnose experiment all --out lesson                  one page with all of them
 """
 FIELDS = dataclasses.fields(GradientSettings)
 MEMORY_FIELDS = dataclasses.fields(MemorySettings)
@@ -73,6 +84,51 @@ def add_commands(commands: Any) -> None:
     add_settings(optimisers, LMSettings, without=("text", "optimiser", "learning_rate", "seed", "size"))
     add_common(optimisers)
     optimisers.set_defaults(run=optimisers_command, parser=optimisers)
+    _add_experiments(actions)
+
+
+def _add_experiments(actions: Any) -> None:
+    experiment = actions.add_parser("experiment", help="classic experiments, with predictions", description=EXPERIMENT)
+    experiment.set_defaults(parser=experiment)
+    names = experiment.add_subparsers(metavar="NAME", parser_class=Parser)
+    shown = names.add_parser("list", help="what there is", description="The experiments, one a line.")
+    shown.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    shown.add_argument("--debug", action="store_true", help="show the whole error")
+    shown.set_defaults(run=list_command, parser=shown)
+    for name, asked in (("all", None), *EXPERIMENTS.items()):
+        question = "all of them, on one page" if asked is None else question_of(name)
+        one = names.add_parser(name, help=question, description=f"{question[:1].upper()}{question[1:]}")
+        fields = [f for f in dataclasses.fields(asked or EXPERIMENTS["copying"]) if asked or f.name == "seed"]
+        add_fields(one, fields)
+        one.add_argument("--out", metavar="FOLDER", default=".", help="folder of the page, or a page (.html)")
+        add_common(one)
+        one.set_defaults(run=experiment_command, parser=one, name=name, fields=fields)
+
+
+def list_command(arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        emit_json({"experiments": {name: question_of(name) for name in EXPERIMENTS}})
+        return 0
+    width = max(map(len, EXPERIMENTS))
+    for name in EXPERIMENTS:
+        print(f"{name:{width}}  {question_of(name)}")
+    return 0
+
+
+def experiment_command(arguments: argparse.Namespace) -> int:
+    from seqlab.workflows.diagnose.experiments import diagnose_experiments
+
+    everything = arguments.name == "all"
+    out = Path(arguments.out)
+    page = out if out.suffix == ".html" else out / ("experiments.html" if everything else f"{arguments.name}.html")
+    found = diagnose_experiments(
+        list(EXPERIMENTS) if everything else [arguments.name],
+        out=page,
+        threads=arguments.threads,
+        reporter=TerminalReporter(),
+        **given(arguments, arguments.fields),
+    )
+    return _show_experiments(found, as_json=arguments.json)
 
 
 def memory_command(arguments: argparse.Namespace) -> int:
@@ -113,16 +169,23 @@ def optimisers_command(arguments: argparse.Namespace) -> int:
 
 
 def _experiments(arguments: argparse.Namespace) -> int:
-    from seqlab.workflows.diagnose.experiments import HEADER, diagnose_optimisers, finding_rows
+    from seqlab.workflows.diagnose.experiments import diagnose_optimisers
 
     found = diagnose_optimisers(out=arguments.out or "optimisers.html", threads=arguments.threads)
-    if arguments.json:
+    return _show_experiments(found, as_json=arguments.json)
+
+
+def _show_experiments(found: Any, *, as_json: bool) -> int:
+    from seqlab.workflows.diagnose.experiments import HEADER, finding_rows
+
+    if as_json:
         emit_json(found.as_json())
         return 0
     for one in found.experiments:
-        print(f"{one.question}\n{one.formula}")
+        print(f"{one.question}\nprediction: {one.formula}\n")
         print(table(HEADER, finding_rows(one.findings), left=1))
-        print(f"{one.answer}\n")
+        settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in one.settings.items())
+        print(f"({settings})\n\n{one.answer}\n")
     print(f"page: {found.page}  (open it in a browser)")
     return 0
 

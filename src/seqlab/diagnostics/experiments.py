@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
 from typing import Any
+
+from seqlab.core.settings.experiments import question_of
 
 NEAR = 0.05  # a formula that leaves out small terms may be so far off, as a share
 
@@ -86,3 +89,10 @@ def estimated(what: str, predicted: float, measured: float, error: float, *, nea
     """A mean with its standard error: 95 % by the normal distribution; the formula holds up to a share `near`."""
     half = 1.959964 * error
     return Finding(what, predicted, measured, measured - half, measured + half, near * abs(predicted))
+
+
+def described(
+    name: str, asked: Any, formula: str, answer: str, findings: list[Finding], pictures: list[Picture]
+) -> Experiment:
+    """With the question and the settings of what was asked."""
+    return Experiment(name, question_of(name), formula, answer, dataclasses.asdict(asked), findings, pictures)

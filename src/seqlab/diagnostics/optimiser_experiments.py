@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from seqlab.core.errors import UsageError
-from seqlab.diagnostics.experiments import Experiment, Finding, Line, Picture, estimated, exact
+from seqlab.core.settings.experiments import BiasCorrection, MomentumForms, WeightDecay
+from seqlab.diagnostics.experiments import Experiment, Finding, Line, Picture, described, estimated, exact
 from seqlab.training.optim import Adam, AdamL2, HeavyBall, PlainOptimiser, RunningAverage, average_rate
 
 BETAS, EPS = (0.9, 0.99), 1e-12
@@ -18,30 +17,20 @@ ROUNDING = 1e-12
 Schedule = Callable[[int], float]
 
 
-def weight_decay(
-    *,
-    scales: tuple[float, float] = (2.0, 0.2),
-    weights: int = 20_000,
-    steps: int = 1_000,
-    learning_rate: float = 0.01,
-    decay: float = 0.01,
-    seed: int = 0,
-) -> Experiment:
+def weight_decay(asked: WeightDecay) -> Experiment:
     """How fast weights shrink whose gradients are noise of a large and of a small scale, with L2 and decoupled."""
-    large, small = scales
-    if not large > small > 0:
-        raise UsageError(f"the scales {large:g} and {small:g} must be a large and a smaller one, both above 0")
+    rate_of = {"adam-l2": l2_formula, "decoupled": decoupled_formula}
     findings, lines = [], []
     rates: dict[tuple[str, str], float] = {}
     for kind, make in (("adam-l2", AdamL2), ("decoupled", Adam)):
-        for name, scale in (("large", large), ("small", small)):
-            draw = torch.Generator().manual_seed(4 * seed + len(rates))
-            theta, path = _shrunk(make, scale, weights, steps, learning_rate, decay, draw)
-            rate, error = _rate(theta, steps)
-            expected = learning_rate * decay / (math.hypot(scale, decay) if kind == "adam-l2" else 1.0)
+        for name, scale in (("large", asked.large), ("small", asked.small)):
+            draw = torch.Generator().manual_seed(4 * asked.seed + len(rates))
+            theta, path = _shrunk(make, scale, asked, draw)
+            rate, error = _rate(theta, asked.steps)
+            expected = rate_of[kind](asked.learning_rate, asked.decay, scale)
             what = f"{kind}, {name} gradients (scale {scale:g}): shrinkage per step"
             findings.append(estimated(what, expected, rate, error))
-            lines.append(Line(f"{kind}, {name} gradients", [float(k) for k in range(0, steps + 1, _EVERY)], path))
+            lines.append(Line(f"{kind}, {name} gradients", [float(k) for k in range(0, asked.steps + 1, _EVERY)], path))
             rates[kind, name] = rate
     ratio = rates["adam-l2", "small"] / rates["adam-l2", "large"]
     even = rates["decoupled", "small"] / rates["decoupled", "large"]
@@ -49,33 +38,37 @@ def weight_decay(
         f"With L2 in Adam's gradient the weights with small gradients are shrunk {ratio:.1f} times as fast as those "
         f"with large ones; decoupled, {even:.2f} times: alike."
     )
-    return Experiment(
+    return described(
         "decay",
-        "Which weights does weight decay shrink: those with large or those with small past gradients?",
+        asked,
         "L2 in Adam: θ shrinks by ηλθ/√v with each step, √v the size of its gradients; decoupled: by ηλθ",
         answer,
-        {
-            **{"scales": list(scales), "weights": weights, "steps": steps, "learning_rate": learning_rate},
-            **{"decay": decay, "betas": list(BETAS), "seed": seed},
-        },
         findings,
         [Picture("Mean weight, from 1", "step", "mean weight", lines)],
     )
 
 
+def l2_formula(rate: float, decay: float, scale: float) -> float:
+    """ηλ/√v, v = scale² + λ²: the gradient of a weight of 1 contains its own decay"""
+    return rate * decay / math.hypot(scale, decay)
+
+
+def decoupled_formula(rate: float, decay: float, scale: float) -> float:
+    """ηλ, whatever the gradients"""
+    return rate * decay
+
+
 _EVERY = 10
 
 
-def _shrunk(
-    make: type[Adam], scale: float, weights: int, steps: int, rate: float, decay: float, draw: torch.Generator
-) -> tuple[Tensor, list[float]]:
+def _shrunk(make: type[Adam], scale: float, asked: WeightDecay, draw: torch.Generator) -> tuple[Tensor, list[float]]:
     """The weights after training on noise alone, from 1, and their mean on the way."""
-    theta = nn.Parameter(torch.ones(weights, dtype=torch.float64))
-    group = {"params": [theta], "weight_decay": decay}
-    optimiser = make([group], lr=rate, betas=BETAS, eps=EPS, bias_correction=True)
+    theta = nn.Parameter(torch.ones(asked.weights, dtype=torch.float64))
+    group = {"params": [theta], "weight_decay": asked.decay}
+    optimiser = make([group], lr=asked.learning_rate, betas=BETAS, eps=EPS, bias_correction=True)
     path = [1.0]
-    for step in range(1, steps + 1):
-        theta.grad = scale * torch.randn(weights, generator=draw, dtype=torch.float64)
+    for step in range(1, asked.steps + 1):
+        theta.grad = scale * torch.randn(asked.weights, generator=draw, dtype=torch.float64)
         optimiser.step()
         if step % _EVERY == 0:
             path.append(float(theta.detach().mean()))
@@ -92,11 +85,10 @@ def _rate(theta: Tensor, steps: int) -> tuple[float, float]:
 # --------------------------------------------------------------------------- momentum
 
 
-def momentum_forms(
-    *, size: int = 20, steps: int = 200, momentum: float = 0.9, learning_rate: float = 0.02, seed: int = 0
-) -> Experiment:
+def momentum_forms(asked: MomentumForms) -> Experiment:
     """The heavy ball and the running average on one quadratic bowl, with the learning rate converted."""
-    draw = torch.Generator().manual_seed(seed)
+    size, steps, momentum, learning_rate = asked.size, asked.steps, asked.momentum, asked.learning_rate
+    draw = torch.Generator().manual_seed(asked.seed)
     bowl = torch.rand(size, generator=draw, dtype=torch.float64) + 0.05
     start = torch.randn(size, generator=draw, dtype=torch.float64)
     delta = average_rate(learning_rate, momentum)
@@ -120,12 +112,11 @@ def momentum_forms(
         f"they part by up to {max(moving):.2g}, since the ball keeps old rates in its speed; with bias correction "
         f"by up to {max(corrected):.2g}."
     )
-    return Experiment(
+    return described(
         "momentum",
-        "Are the heavy ball and the running average of gradients the same method?",
+        asked,
         "v = αv + εg, θ − v and v = βv + (1 − β)g, θ − δv follow one path if α = β and ε = δ(1 − β)",
         answer,
-        {"size": size, "steps": steps, "momentum": momentum, "learning_rate": learning_rate, "seed": seed},
         findings,
         [
             Picture(
@@ -164,16 +155,14 @@ def _path(
 # --------------------------------------------------------------------------- bias correction
 
 
-def bias_correction(
-    *, steps: int = 100, betas: tuple[float, float] = BETAS, learning_rate: float = 0.001, seed: int = 0
-) -> Experiment:
+def bias_correction(asked: BiasCorrection) -> Experiment:
     """The size of Adam's steps down a constant slope, with and without correcting its averages."""
-    first, second = betas
-    gradient = float(torch.rand((), generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.5)
+    steps, betas, learning_rate = asked.steps, (asked.beta1, asked.beta2), asked.learning_rate
+    gradient = float(torch.rand((), generator=torch.Generator().manual_seed(asked.seed), dtype=torch.float64) + 0.5)
     sizes = {name: _step_sizes(gradient, steps, betas, learning_rate, name == "corrected") for name in _FORMS}
     expected = {
         "corrected": [1.0] * steps,
-        "not corrected": [(1 - first**t) / math.sqrt(1 - second**t) for t in range(1, steps + 1)],
+        "not corrected": [uncorrected_formula(t, *betas) for t in range(1, steps + 1)],
     }
     findings: list[Finding] = []
     for name in _FORMS:
@@ -188,18 +177,22 @@ def bias_correction(
     axis = [float(t) for t in range(1, steps + 1)]
     lines = [Line(name, axis, sizes[name]) for name in _FORMS]
     lines.append(Line("(1 − β₁ᵗ)/√(1 − β₂ᵗ)", axis, expected["not corrected"], dashed=True))
-    return Experiment(
+    return described(
         "bias-correction",
-        "What does bias correction do in Adam's first steps?",
+        asked,
         "on a constant gradient a step is η (1 − β₁ᵗ)/√(1 − β₂ᵗ) without it, η with it",
         answer,
-        {"steps": steps, "betas": list(betas), "learning_rate": learning_rate, "seed": seed},
         findings,
         [Picture("Size of a step", "step t", "multiple of the learning rate", lines)],
     )
 
 
 _FORMS = ("corrected", "not corrected")
+
+
+def uncorrected_formula(step: int, beta1: float, beta2: float) -> float:
+    """(1 − β₁ᵗ)/√(1 − β₂ᵗ)"""
+    return (1 - beta1**step) / math.sqrt(1 - beta2**step)
 
 
 def _step_sizes(gradient: float, steps: int, betas: tuple[float, float], rate: float, corrected: bool) -> list[float]:
@@ -212,8 +205,3 @@ def _step_sizes(gradient: float, steps: int, betas: tuple[float, float], rate: f
         optimiser.step()
         found.append((before - float(theta.detach())) / rate)
     return found
-
-
-def optimiser_experiments(**settings: Any) -> list[Experiment]:
-    """All three; `seed` is shared."""
-    return [make(**settings) for make in (weight_decay, momentum_forms, bias_correction)]

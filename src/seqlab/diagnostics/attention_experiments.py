@@ -1,0 +1,422 @@
+"""What attention can do and where it breaks: copying a value, averaging two, extracting one of two.
+
+Every figure is measured on `MultiHeadAttention`; every prediction is a function of its own, so that it can be read, and
+replaced by a wrong one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import expit, ndtr
+from scipy.stats import norm
+from torch import Tensor
+
+from seqlab.core.settings.experiments import Averaging, Copying, Extraction, NoisyLength, listed
+from seqlab.diagnostics.drawing import frame, mean_of, normal, variance_of
+from seqlab.diagnostics.experiments import Experiment, Line, Picture, described, estimated, exact
+from seqlab.layers.attention import MultiHeadAttention
+
+ROUNDING = 1e-9
+ROUGHLY = 0.05  # how far a formula that leaves out small terms may be off
+Reals = NDArray[np.float64]
+
+
+def plain_attention(width: int) -> MultiHeadAttention:
+    """One head that takes queries, keys and values as they are: weights softmax(qᵀk)."""
+    eye = torch.eye(width, dtype=torch.float64)
+    longer = eye * math.sqrt(width)  # the layer divides by √d
+    return MultiHeadAttention.from_matrices((longer, None), (eye, None), (eye, None), (eye, None), 1).eval()
+
+
+@torch.no_grad()
+def attended(layer: MultiHeadAttention, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """q (B, T, d), k and v (B, n, d) -> output (B, T, d), weights (B, N, T, n)"""
+    out, _, weights = layer(q, k, v, need_weights=True)
+    assert weights is not None
+    return out, weights
+
+
+# --------------------------------------------------------------------------- copying one value
+
+GRID = 32  # lengths tried at once
+ROUNDS, FEWER = 9, 4  # each narrows them down GRID times; fewer where noise is larger than what is left
+
+
+def copying_formula(keys: int, share: float, noise: float = 0.0) -> float:
+    """λ = ln(n − 1) + ln(p/(1 − p)), from e^λ/(e^λ + n − 1) = p; noise of variance α adds λ²α/2 to the others' log sum.
+
+    Infinite where noise grows faster than λ: there is no such length.
+    """
+    needed = math.log(keys - 1) + math.log(share / (1 - share))
+    if noise == 0:
+        return needed
+    left = 1 - 2 * noise * needed
+    return (1 - math.sqrt(left)) / noise if left >= 0 else math.inf
+
+
+def copying(asked: Copying) -> Experiment:
+    draw = torch.Generator().manual_seed(asked.seed)
+    sizes = listed("keys", asked.keys, 2, 2000)
+    findings, measured = [], []
+    for keys in sizes:
+        layer, means = plain_attention(keys), frame(draw, keys)
+        predicted = copying_formula(keys, asked.share, asked.noise)
+        what = f"n = {keys}: λ for {100 * asked.share:g} % of the attention"
+        if asked.noise == 0:
+            measured.append(_length_needed(layer, means[0], means, asked.share, ROUNDS))
+            findings.append(exact(what, predicted, measured[-1], 1e-6))
+            continue
+        noisy = (means + math.sqrt(asked.noise) * normal(draw, keys, keys) for _ in range(asked.draws))
+        lengths = [_length_needed(layer, means[0], some, asked.share, FEWER) for some in noisy]
+        mean, error = mean_of(torch.tensor(lengths))
+        measured.append(mean)
+        findings.append(estimated(what, predicted, mean, error, near=ROUGHLY))
+    axis = [float(keys) for keys in sizes]
+    formula = [copying_formula(keys, asked.share, asked.noise) for keys in sizes]
+    most = 0.01
+    return described(
+        "copying",
+        asked,
+        "q = λk_a on orthonormal keys: a_a = e^λ/(e^λ + n − 1), so λ = ln(n − 1) + ln(p/(1 − p)): it grows as ln n",
+        f"From n = {sizes[0]} to {sizes[-1]:,} keys λ goes from {measured[0]:.2f} to {measured[-1]:.2f}: a query must "
+        f"be about ln n long, and more by {math.log((1 - most) / most):.1f} for 99 %.",
+        findings,
+        [
+            Picture(
+                "How long a query must be to copy one value",
+                "number of keys n",
+                f"λ for {100 * asked.share:g} % of the attention",
+                [Line("measured", axis, measured), Line("ln(n − 1) + ln(p/(1 − p))", axis, formula, dashed=True)],
+                log_x=True,
+            )
+        ],
+    )
+
+
+def _length_needed(layer: MultiHeadAttention, direction: Tensor, keys: Tensor, share: float, rounds: int) -> float:
+    """The least λ at which the first key has this share, by trying lengths; infinite if none up to 1000 gives it."""
+    low, high = 0.0, 1000.0
+    for _ in range(rounds):
+        lengths = torch.linspace(low, high, GRID + 1, dtype=torch.float64)
+        _, weights = attended(layer, (lengths[:, None] * direction)[None], keys[None], keys[None])
+        enough = torch.nonzero(weights[0, 0, :, 0] >= share)
+        if not len(enough):
+            return math.inf
+        place = max(int(enough[0]), 1)
+        low, high = float(lengths[place - 1]), float(lengths[place])
+    return high
+
+
+# --------------------------------------------------------------------------- averaging two values
+
+
+def averaging_formula(keys: int, sharpness: float) -> float:
+    """a_a = a_b = e^λ/(2e^λ + n − 2)"""
+    return 1 / (2 + (keys - 2) * math.exp(-sharpness))
+
+
+def even_variance(sharpness: float, variance: float) -> float:
+    """Var σ(λz), z ~ N(0, variance): how far the share of the first of two moves if their scores differ by λz."""
+    grid, density = _gauss(math.sqrt(variance))
+    share = expit(sharpness * grid)
+    return float(((share - 0.5) ** 2 * density).sum())
+
+
+def _gauss(deviation: float, points: int = 200_001) -> tuple[Reals, Reals]:
+    """A fine grid over N(0, deviation²) and the probability of each of its points."""
+    z = np.linspace(-9, 9, points)
+    density = norm.pdf(z)
+    return deviation * z, density / density.sum()
+
+
+def averaging(asked: Averaging) -> Experiment:
+    draw = torch.Generator().manual_seed(asked.seed)
+    n = asked.keys
+    layer, means, values = plain_attention(n), frame(draw, n), normal(draw, n, n) / math.sqrt(n)
+    wanted = (values[0] + values[1]) / 2
+
+    def asked_once(sharpness: float) -> tuple[float, float]:
+        """The weight of a, and how far the output is from the mean of the two values."""
+        out, weights = attended(layer, sharpness * (means[0] + means[1])[None, None], means[None], values[None])
+        return float(weights[0, 0, 0, 0]), float((out[0, 0] - wanted).norm())
+
+    def distance(sharpness: float) -> float:
+        w = averaging_formula(n, sharpness)
+        others = (1 - 2 * w) / (n - 2) * values[2:].sum(0)
+        return float((w * (values[0] + values[1]) + others - wanted).norm())
+
+    weight, away = asked_once(asked.sharpness)
+    findings = [
+        exact("share of attention on k_a", averaging_formula(n, asked.sharpness), weight, ROUNDING),
+        exact("distance of the output from ½(v_a + v_b)", distance(asked.sharpness), away, ROUNDING),
+    ]
+    words = f"At λ = {asked.sharpness:g} each of the two has {weight:.4f} of the attention"
+    if asked.noise > 0:
+        keys = means + math.sqrt(asked.noise) * normal(draw, asked.draws, n, n)
+        query = (asked.sharpness * (means[0] + means[1])).expand(asked.draws, 1, n)
+        _, weights = attended(layer, query, keys, values.expand(asked.draws, n, n))
+        variance, error = variance_of(weights[:, 0, 0, 0])
+        both = 2 * averaging_formula(n, asked.sharpness)
+        predicted = both**2 * even_variance(asked.sharpness, 4 * asked.noise)
+        findings.append(estimated("noisy keys: variance of the share", predicted, variance, error, near=ROUGHLY))
+        words += f"; with noise in the keys that share has a standard deviation of {math.sqrt(variance):.3f}"
+    axis = [0.5 * step for step in range(41)]
+    return described(
+        "averaging",
+        asked,
+        "q = λ(k_a + k_b) on orthonormal keys: a_a = a_b = e^λ/(2e^λ + n − 2) → ½; with noise α the share of a "
+        "among the two is σ(N(0, 4αλ²))",
+        f"{words}. One query can average two values, if λ is well above ln n = {math.log(n):.1f} and both keys are "
+        "equally long.",
+        findings,
+        [
+            Picture(
+                "How far the output is from the mean of two values",
+                "λ",
+                "distance from ½(v_a + v_b)",
+                [
+                    Line("measured", axis, [max(asked_once(x)[1], 1e-17) for x in axis]),
+                    Line("from a_a = e^λ/(2e^λ + n − 2)", axis, [max(distance(x), 1e-17) for x in axis], dashed=True),
+                ],
+                log_y=True,
+            )
+        ],
+    )
+
+
+# --------------------------------------------------------------------------- a key of noisy length
+
+
+def one_head_formula(sharpness: float, length_variance: float, noise: float, values: Tensor) -> float:
+    """tr Var(a_a v_a + a_b v_b + a_i Σ v_i), weights ∝ e^{λ(1+γ)}, e^λ and 1, γ ~ N(0, length variance + 4α); for λ
+    large Var σ(λγ)·‖v_a − v_b‖² → ¼‖v_a − v_b‖²."""
+    grid, density = _gauss(math.sqrt(length_variance + 4 * noise))
+    first, second = sharpness * (1 + grid), np.full_like(grid, sharpness)
+    total = np.logaddexp(np.logaddexp(first, second), math.log(len(values) - 2))
+    weights = np.exp([first - total, second - total, -total])
+    away = weights - (weights * density).sum(1, keepdims=True)
+    covariance = (away * density) @ away.T
+    mixed = torch.stack([values[0], values[1], values[2:].sum(0)]).numpy()
+    return float((covariance * (mixed @ mixed.T)).sum())
+
+
+def two_heads_formula(sharpness: float, length_variance: float, keys: int, apart: float) -> float:
+    """Var ½(c_1 + c_2) = ¼ Var(w)‖v_a − v̄‖², w = σ(λ(1 + γ) − ln(n − 1)); → ¼p(1 − p)‖v_a − v̄‖²."""
+    grid, density = _gauss(math.sqrt(length_variance))
+    share = expit(sharpness * (1 + grid) - math.log(keys - 1))
+    mean = float((share * density).sum())
+    return float(((share - mean) ** 2 * density).sum()) * apart / 4
+
+
+def failing_formula(sharpness: float, length_variance: float, keys: int) -> float:
+    """P(w < ½) = Φ((ln(n − 1)/λ − 1)/sd): the key is so short, or points the other way, that the head loses it."""
+    return float(ndtr((math.log(keys - 1) / sharpness - 1) / math.sqrt(length_variance)))
+
+
+def noisy_length(asked: NoisyLength) -> Experiment:
+    draw = torch.Generator().manual_seed(asked.seed)
+    n, spread = asked.keys, asked.length_variance
+    means, values = frame(draw, n), normal(draw, n, n) / math.sqrt(n)
+    rest = float((values[0] - values[1:].mean(0)).square().sum())
+
+    def predicted(sharpness: float) -> tuple[float, float]:
+        return (
+            one_head_formula(sharpness, spread, asked.noise, values),
+            two_heads_formula(sharpness, spread, n, rest),
+        )
+
+    def measured(sharpness: float, draws: int) -> tuple[list[tuple[float, float]], Tensor]:
+        """Total variance of the output of one head and of two, with their errors, and the second's weights on a."""
+        keys = _noisy_keys(means, spread, asked.noise, draws, draw)
+        found = []
+        for queries in ([means[0] + means[1]], [means[0], means[1]]):
+            layer = asking([sharpness * q for q in queries])
+            out, weights = attended(layer, constant(draws, n), keys, values.expand(draws, n, n))
+            found.append(mean_of((out[:, 0] - out[:, 0].mean(0)).square().sum(-1)))
+        return found, weights[:, 0, 0, 0]
+
+    (one, two), weights = measured(asked.sharpness, asked.draws)
+    expected = predicted(asked.sharpness)
+    failing = failing_formula(asked.sharpness, spread, n)
+    findings = [
+        estimated("one head, q = λ(μ_a + μ_b): total variance of the output", expected[0], *one, near=ROUGHLY),
+        estimated("two heads, λμ_a and λμ_b: total variance of the output", expected[1], *two, near=ROUGHLY),
+        estimated(
+            "two heads: share of draws in which the first loses v_a", failing, *mean_of((weights < 0.5).double())
+        ),
+    ]
+    grid = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]
+    curves = [measured(sharpness, max(100, asked.draws // 10))[0] for sharpness in grid]
+    formulas = [predicted(sharpness) for sharpness in grid]
+    names = ("one head", "two heads")
+    return described(
+        "noisy-length",
+        asked,
+        "k_a ~ N(μ_a, αI + ½μ_aμ_aᵀ). One head: Var σ(λγ)·‖v_a − v_b‖² → ¼‖v_a − v_b‖²; two: → ¼p(1 − p)‖v_a − v̄‖², "
+        "p = Φ(−1/sd) the chance that the key points the other way",
+        f"One head's output has a variance of {one[0]:.3f}, two heads' {two[0]:.3f}: {one[0] / two[0]:.0f} times less. "
+        f"One head stands before a tie between a and b that the noisy length decides; of two, the first fails only in "
+        f"{100 * findings[2].measured:.1f} % of cases, where k_a is far too short.",
+        findings,
+        [
+            Picture(
+                "How much the output fluctuates",
+                "λ",
+                "total variance",
+                [
+                    *(Line(name, grid, [c[i][0] for c in curves]) for i, name in enumerate(names)),
+                    *(
+                        Line(f"{name}, by formula", grid, [f[i] for f in formulas], dashed=True)
+                        for i, name in enumerate(names)
+                    ),
+                ],
+                log_x=True,
+                log_y=True,
+            )
+        ],
+    )
+
+
+def _noisy_keys(means: Tensor, spread: float, noise: float, draws: int, draw: torch.Generator) -> Tensor:
+    """k_a = (1 + γ)μ_a + √α ε, the others μ_i + √α ε.    (draws, n, d)"""
+    keys = means + math.sqrt(noise) * normal(draw, draws, *means.shape)
+    keys[:, 0] += math.sqrt(spread) * normal(draw, draws, 1) * means[0]
+    return keys
+
+
+def asking(queries: Sequence[Tensor]) -> MultiHeadAttention:
+    """A layer whose heads ask these queries of whatever they are given, and put out the mean of what they find."""
+    width, heads = len(queries[0]), len(queries)
+    eye = torch.eye(width, dtype=torch.float64)
+    ask = torch.zeros(heads * width, width, dtype=torch.float64)
+    ask[:, 0] = torch.cat(list(queries)) * math.sqrt(width)  # the layer divides by √d
+    same, mean = eye.repeat(heads, 1), eye.repeat(1, heads) / heads
+    return MultiHeadAttention.from_matrices((ask, None), (same, None), (same, None), (mean, None), heads).eval()
+
+
+def constant(batch: int, width: int) -> Tensor:
+    """The input that `asking` multiplies its queries by: 1 in the first place.    (B, 1, d)"""
+    x = torch.zeros(batch, 1, width, dtype=torch.float64)
+    x[:, :, 0] = 1.0
+    return x
+
+
+# --------------------------------------------------------------------------- extracting one of two values
+
+
+def orthonormal_projection(basis: Tensor) -> tuple[Tensor, Tensor]:
+    """W_v = Aᵀ finds the coordinates, W_o = A makes a vector of them: together AAᵀ.    A (d, m) -> (m, d), (d, m)"""
+    return basis.T, basis
+
+
+def basis_projection(basis: Tensor) -> tuple[Tensor, Tensor]:
+    """(AᵀA)⁻¹Aᵀ and A: for a basis whose columns are not orthonormal."""
+    return torch.linalg.solve(basis.T @ basis, basis.T), basis
+
+
+def oblique_projection(basis: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """(AᵀNA)⁻¹AᵀN and A, N the projector off the other subspace: where the two are not orthogonal."""
+    off = torch.eye(len(basis), dtype=basis.dtype) - other @ torch.linalg.solve(other.T @ other, other.T)
+    return torch.linalg.solve(basis.T @ off @ basis, basis.T @ off), basis
+
+
+def unnormed_formula(basis: Tensor) -> float:
+    """E‖GGᵀGc − Gc‖² = tr((H − I)H(H − I)), H = GᵀG, c ~ N(0, I): what GGᵀ is off by if G is not orthonormal."""
+    gram = basis.T @ basis
+    off = gram - torch.eye(len(gram), dtype=basis.dtype)
+    return float(torch.trace(off @ gram @ off))
+
+
+def angle_formula(degrees: float) -> float:
+    """‖AAᵀv_b‖/‖v_b‖ = cos θ: what AAᵀ lets through of a subspace at the angle θ."""
+    return math.cos(math.radians(degrees))
+
+
+def extraction(asked: Extraction) -> Experiment:
+    draw = torch.Generator().manual_seed(asked.seed)
+    m, d, count = asked.dimensions, asked.width, asked.draws
+    whole = frame(draw, d)
+    A, B = whole[:, :m], whole[:, m : 2 * m]
+    theta = math.radians(asked.angle)
+    slanted = math.cos(theta) * A + math.sin(theta) * B
+    G = A @ (torch.eye(m, dtype=torch.float64) + 0.5 * normal(draw, m, m))
+    c_a, c_b = normal(draw, count, m), normal(draw, count, m)
+
+    def error(wanted: Tensor, given: Tensor, matrices: tuple[Tensor, Tensor]) -> Tensor:
+        away: Tensor = (through(matrices, given)[0] - wanted).norm(dim=-1)
+        return away
+
+    v_a, v_b, v_g, v_s = c_a @ A.T, c_b @ B.T, c_a @ G.T, c_b @ slanted.T
+    plain = orthonormal_projection(A)
+    coordinates = through(plain, v_a + v_b)[1]
+    leaked = error(v_a, v_a + v_s, plain) / v_s.norm(dim=-1)
+    crude, slack = mean_of(error(v_g, v_g + v_b, orthonormal_projection(G)).square())
+    findings = [
+        exact("AAᵀ, A orthonormal: largest error", 0.0, float(error(v_a, v_a + v_b, plain).max()), ROUNDING),
+        exact("Aᵀ alone: numbers it gives", m, coordinates.shape[-1], 0.0),
+        exact(
+            "Aᵀ alone: largest distance from the coordinates c", 0.0, float((coordinates - c_a).abs().max()), ROUNDING
+        ),
+        estimated("GGᵀ, G a general basis: mean squared error", unnormed_formula(G), crude, slack, near=ROUGHLY),
+        exact("G(GᵀG)⁻¹Gᵀ: largest error", 0.0, float(error(v_g, v_g + v_b, basis_projection(G)).max()), ROUNDING),
+        exact(
+            f"AAᵀ, subspaces at {asked.angle:g}°: share of v_b that comes through",
+            angle_formula(asked.angle),
+            float(leaked.mean()),
+            ROUNDING,
+        ),
+        exact(
+            f"oblique projection, subspaces at {asked.angle:g}°: largest error",
+            0.0,
+            float(error(v_a, v_a + v_s, oblique_projection(A, slanted)).max()),
+            ROUNDING,
+        ),
+    ]
+    degrees = [float(x) for x in range(5, 91, 5)]
+    return described(
+        "extraction",
+        asked,
+        "v_a = Ac with AᵀA = I, v_b in a subspace orthogonal to it: AAᵀ(v_a + v_b) = v_a, and Aᵀ(v_a + v_b) = c, the "
+        "coordinates; a general basis needs G(GᵀG)⁻¹Gᵀ, slanted subspaces an oblique projection",
+        f"In a head W_v = Aᵀ finds {m} coordinates and W_o = A makes a vector of {d} numbers of them; together they "
+        f"extract v_a to {findings[0].measured:.0e}. Without orthonormal columns, or without orthogonal subspaces, AAᵀ "
+        "fails by what the formulas say.",
+        findings,
+        [
+            Picture(
+                "What AAᵀ lets through of the other value",
+                "angle between the subspaces (degrees)",
+                "share of v_b's length",
+                [
+                    Line(
+                        "measured",
+                        degrees,
+                        [_leak(plain, A, B, c_b, x) for x in degrees],
+                    ),
+                    Line("cos θ", degrees, [angle_formula(x) for x in degrees], dashed=True),
+                ],
+            )
+        ],
+    )
+
+
+def _leak(matrices: tuple[Tensor, Tensor], A: Tensor, B: Tensor, coordinates: Tensor, degrees: float) -> float:
+    theta = math.radians(degrees)
+    v = coordinates @ (math.cos(theta) * A + math.sin(theta) * B).T
+    return float((through(matrices, v)[0].norm(dim=-1) / v.norm(dim=-1)).mean())
+
+
+@torch.no_grad()
+def through(matrices: tuple[Tensor, Tensor], values: Tensor) -> tuple[Tensor, Tensor]:
+    """What an attention layer with W_v and W_o makes of values that it attends to wholly: (draws, d), and between the
+    two matrices (draws, m)."""
+    w_v, w_o = matrices
+    nothing = torch.zeros_like(w_v)
+    layer = MultiHeadAttention.from_matrices((nothing, None), (nothing, None), (w_v, None), (w_o, None), 1).eval()
+    x = values[:, None]
+    return layer(x, x, x)[0][:, 0], layer.look(x, x, x)[2][:, 0]
