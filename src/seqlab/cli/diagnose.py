@@ -1,4 +1,4 @@
-"""`seqlab diagnose gradients|memory|optimisers|experiment`."""
+"""`seqlab diagnose gradients|attention|memory|optimisers|experiment`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seqlab.cli.arguments import Parser, add_common, add_fields, add_settings, g
 from seqlab.cli.duel import show_duel
 from seqlab.cli.terminal import TerminalReporter, emit_json, table
 from seqlab.core.errors import UsageError
-from seqlab.core.settings.diagnose import GradientSettings, MemorySettings
+from seqlab.core.settings.diagnose import AttentionSettings, GradientSettings, MemorySettings
 from seqlab.core.settings.experiments import EXPERIMENTS, question_of
 from seqlab.core.settings.fields import dashed
 from seqlab.core.settings.lm import LMSettings
@@ -40,6 +40,15 @@ examples:
   seqlab diagnose memory
   seqlab diagnose memory --models rnn,lstm --tasks copy --lags 10,20,50 --steps 300
 """
+ATTENTION = """What every head looks at (the previous token, the first, earlier occurrences, the matching bracket …),
+how evenly and how far, and by how much the loss is higher without it, with an interval; and a page with maps.
+
+examples:
+  seqlab diagnose attention runs/mine                          on the run's own held-out data
+  seqlab diagnose attention runs/mine --text other.txt --length 100
+  seqlab diagnose attention runs/reviews --text lines.txt      a classifier: one text a line, or a table with labels
+  seqlab diagnose attention runs/bible --heads 0.1,3.2         only some heads: LAYER.HEAD
+"""
 EXPERIMENT = """Classic experiments about attention, norms, positions and optimisers, each with its question, formula,
 prediction, what was measured, an interval and whether they agree. Sizes, noise and seeds are flags.
 
@@ -50,13 +59,14 @@ examples:
   seqlab diagnose experiment all --out lesson                  one page with all of them
 """
 FIELDS = dataclasses.fields(GradientSettings)
+ATTENTION_FIELDS = dataclasses.fields(AttentionSettings)
 MEMORY_FIELDS = dataclasses.fields(MemorySettings)
 
 
 def add_commands(commands: Any) -> None:
     diagnose: Parser = commands.add_parser(
         "diagnose",
-        help="why it learns, or not: gradients, memory, optimisers",
+        help="why it learns, or not: gradients, attention, memory, optimisers",
         description="What happens inside a model.\n\nexample:\n  seqlab diagnose gradients runs/mine",
     )
     diagnose.set_defaults(parser=diagnose)
@@ -84,7 +94,39 @@ def add_commands(commands: Any) -> None:
     add_settings(optimisers, LMSettings, without=("text", "optimiser", "learning_rate", "seed", "size"))
     add_common(optimisers)
     optimisers.set_defaults(run=optimisers_command, parser=optimisers)
+    _add_attention(actions)
     _add_experiments(actions)
+
+
+def _add_attention(actions: Any) -> None:
+    attention = actions.add_parser("attention", help="what each head looks at", description=ATTENTION)
+    attention.add_argument("folder", metavar="RUN", help="run folder of a language model, a classifier or a translator")
+    attention.add_argument("--text", metavar="FILE", help="text to read (default: the run's own held-out data)")
+    add_fields(attention, ATTENTION_FIELDS)
+    attention.add_argument("--out", metavar="FILE", help="page (default: attention.html in the run folder)")
+    add_common(attention)
+    attention.set_defaults(run=attention_command, parser=attention)
+
+
+def attention_command(arguments: argparse.Namespace) -> int:
+    from seqlab.workflows.diagnose.attention import HEADER, NOTES, diagnose_attention
+
+    found = diagnose_attention(
+        arguments.folder,
+        text=arguments.text,
+        out=arguments.out,
+        threads=arguments.threads,
+        reporter=TerminalReporter(),
+        **given(arguments, ATTENTION_FIELDS),
+    )
+    if arguments.json:
+        emit_json(found.as_json())
+        return 0
+    print(f"{found.basis}\n")
+    print(table(HEADER, [row.words() for row in found.heads], left=3))
+    print(f"({NOTES})\n\n{found.answer}")
+    print(f"\npage: {found.page}  (open it in a browser)")
+    return 0
 
 
 def _add_experiments(actions: Any) -> None:

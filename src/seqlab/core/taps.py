@@ -86,7 +86,9 @@ LOOKS: dict[type[nn.Module] | str, Look | str] = {
     "seqlab.layers.attentive:AttentiveRNN": "seqlab.layers.looks:ATTENTIVE",
     "seqlab.layers.attention:MultiHeadAttention": "seqlab.layers.looks:ATTENTION",
     "seqlab.layers.blocks:Block": "seqlab.layers.looks:BLOCK",
+    "seqlab.layers.pointer:Pointer": "seqlab.layers.looks:POINTER",
     "seqlab.models.bigram:BigramLM": "seqlab.layers.looks:BIGRAM",
+    "seqlab.models.recurrent_translator:SourceAttention": "seqlab.models.recurrent_translator:LOOK",
 }
 
 

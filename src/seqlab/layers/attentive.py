@@ -103,6 +103,18 @@ class AttentiveRNN(nn.Module):
             state = self._remember(state, seen["hidden"][-1], alive)
         return self._stacked(seen["hidden"], x), state, seen
 
+    def alone(
+        self, x: Tensor, state: AttentiveState | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, AttentiveState]:
+        """The same without attention: a_t = 0, h_t = h̃_t."""
+        inputs, state, real = self._opened(x, state, lengths)
+        outputs = []
+        for t, u in enumerate(inputs):
+            alive = None if real is None else real[:, t]
+            outputs.append(_or_zero(torch.tanh(torch.addmm(u, state.hidden, self.weight_hh.t())), alive))
+            state = self._remember(state, outputs[-1], alive)
+        return self._stacked(outputs, x), state
+
     def _opened(
         self, x: Tensor, state: AttentiveState | None, lengths: Tensor | None
     ) -> tuple[Sequence[Tensor], AttentiveState, Tensor | None]:

@@ -11,6 +11,7 @@
     norm            input
     embedding       output
     pooling         weights of attention pooling                                     (B, T)
+    pointer, and what a recurrent decoder attends with: weights                      (B, 1, T, S)
     bigram          hidden
 
 Of torch.nn.GRU z is seqlab's, 1 − torch's: 1 overwrites. Values of torch's layers have the batch first, except
@@ -77,6 +78,11 @@ def _pooling_again(pooling: AttentionPooling, call: Call, wanted: Wanted) -> tup
     return torch.einsum("bt,btd->bd", seen["weights"], y), seen
 
 
+def _pointer(_pointer: nn.Module, call: Call, _wanted: Wanted) -> Values:
+    """One head.    (B, 1, T, S)"""
+    return {"weights": call.output[1][:, None]}
+
+
 def _bigram(model: Any, call: Call, _wanted: Wanted) -> Values:
     """σ(x W₁ + b₁) (B, T, H)"""
     return {"hidden": torch.sigmoid(model.hidden(model.embedding(call.arguments["ids"])))}
@@ -91,6 +97,7 @@ INPUT = Look(("input",), _input)
 OUTPUT = Look(("output",), _output)
 BLOCK = Look(("stream", "hidden"), _block, replay=_block_again)
 POOLING = Look(("weights",), _pooling, replay=_pooling_again)
+POINTER = Look(("weights",), _pointer)
 BIGRAM = Look(("hidden",), _bigram, replay=_bigram_again)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.registry import SCORES
 from seqlab.core.state import BatchFirstState, State
+from seqlab.core.taps import Call, Look, Values
 from seqlab.core.types import PaddedBatch
 from seqlab.layers import GRU, LSTM, RecurrentEncoder
 from seqlab.layers.recurrent import Recurrent
@@ -59,6 +60,14 @@ class SourceAttention(nn.Module):
         else:
             scores = (dot_scores if self.score == "dot" else scaled_scores)(self.query(h), values)
         return attention_weights(scores, mask[:, None, :])
+
+
+def _attention_look(attention: SourceAttention, call: Call, _wanted: Any) -> Values:
+    """One head.    (B, 1, T, S)"""
+    return {"weights": attention.weights(*call.arguments.values())[:, None]}
+
+
+LOOK = Look(("weights",), _attention_look)
 
 
 class RecurrentTranslator(Translator):

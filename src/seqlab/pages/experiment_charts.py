@@ -6,6 +6,8 @@ from typing import Any
 
 from seqlab.pages.canvas import blank_figure, plain, png
 
+FEW = 20  # points that are marked
+
 
 def experiment_picture(picture: Any) -> bytes:
     """A picture as an experiment describes it: title, axes, lines; what a formula predicts is dashed."""
@@ -13,7 +15,8 @@ def experiment_picture(picture: Any) -> bytes:
     axes = figure.add_subplot()
     for line in picture.lines:
         style: dict[str, str] = {"linestyle": "--", "color": "#333333"} if line.dashed else {}
-        axes.plot(line.x, line.y, label=line.name, linewidth=1.6, **style)
+        marker = "o" if len(line.x) <= FEW and not line.dashed else None
+        axes.plot(line.x, line.y, label=line.name, linewidth=1.6, marker=marker, markersize=4.5, **style)
     if picture.log_x:
         axes.set_xscale("log")
     if picture.log_y:

@@ -25,6 +25,14 @@ class GradientSettings:
 
 
 @dataclass(frozen=True)
+class AttentionSettings:
+    length: int = setting(64, "most tokens of a sequence", limits=Limits(2, 10_000))
+    sequences: int = setting(64, "sequences measured", limits=Limits(2, 10_000))
+    heads: str = setting("", "only these heads: LAYER.HEAD as they are numbered, with commas between")
+    shown: int = setting(24, "tokens of the example that is drawn", limits=Limits(2, 60))
+
+
+@dataclass(frozen=True)
 class MemorySettings:
     models: str = setting("rnn,gru,lstm,attentive-rnn,transformer", "models, with commas between")
     tasks: str = setting("copy,adding", "copy, adding or both")

@@ -10,11 +10,15 @@ HEADS = (1, 2, 4)  # of an untrained Transformer, as far as they divide its widt
 
 
 def check_page(page: Path) -> None:
-    """Refuse, before minutes of work, a page that could not be written."""
+    """Refuse, before minutes of work, a page that could not be written; its folder is made."""
     if page.is_dir():
         raise UsageError(f"--out {page} is a folder; name a file")
     if page.parent.exists() and not page.parent.is_dir():
         raise UsageError(f"--out {page}: {page.parent} is no folder")
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {page}: the folder cannot be made ({error.strerror})") from None
 
 
 def heads_for(width: int) -> int:

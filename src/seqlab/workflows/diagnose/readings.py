@@ -74,10 +74,28 @@ def token_reading(ids: Tensor, where: str) -> Reading:
 
 
 def _of_text(run: LMRun, length: int, sequences: int, text: Any, reporter: Reporter) -> Reading:
+    ids, where = text_ids(run, text, reporter)
+    length = readable_length(run, length, reporter)
+    possible = len(ids) // (length + 1)
+    if possible < 2:
+        raise UsageError(
+            f"{where} has {len(ids):,} tokens: too few for two sequences of {length + 1}; give a smaller --length or "
+            "another --text"
+        )
+    return token_reading(rows_of(ids, length + 1, sequences), f"tokens from {where}")
+
+
+def readable_length(run: LMRun, length: int, reporter: Reporter) -> int:
+    """At most what the model reads at a time."""
     window = traits_of(run.model).max_positions or traits_of(run.model).window
-    if window is not None and window < length:
-        reporter.note(f"the model reads {window} positions at a time: --length is {window}, not {length}")
-        length = window
+    if window is None or window >= length:
+        return length
+    reporter.note(f"the model reads {window} positions at a time: --length is {window}, not {length}")
+    return window
+
+
+def text_ids(run: LMRun, text: Any, reporter: Reporter) -> tuple[NDArray[np.int64], str]:
+    """The tokens of a text, or of the run's own validation part, and what they are called."""
     data = run.settings.data
     with reporter.downloading() as progress:
         opened = open_text(data.text if text is None else str(text), data.encoding, progress=progress)
@@ -85,16 +103,14 @@ def _of_text(run: LMRun, length: int, sequences: int, text: Any, reporter: Repor
     if text is None:
         bounds, where = split_bounds(opened, parse_split(data.split))["validation"], f"the validation part of {where}"
     content = normalise(read_slice(opened, bounds), run.steps).text
-    ids = np.asarray(run.tokenizer.encode(content).ids, np.int64)
-    possible = len(ids) // (length + 1)
-    if possible < 2:
-        raise UsageError(
-            f"{where} has {len(ids):,} tokens: too few for two sequences of {length + 1}; give a smaller --length or "
-            "another --text"
-        )
-    chosen = np.linspace(0, possible - 1, min(sequences, possible)).astype(int)
-    rows = np.stack([ids[k * (length + 1) : (k + 1) * (length + 1)] for k in chosen])
-    return token_reading(torch.from_numpy(rows), f"tokens from {where}")
+    return np.asarray(run.tokenizer.encode(content).ids, np.int64), where
+
+
+def rows_of(ids: NDArray[np.int64], length: int, rows: int) -> Tensor:
+    """At most so many rows of one length, evenly spaced in a text.    (B, length)"""
+    possible = len(ids) // length
+    chosen = np.linspace(0, possible - 1, min(rows, possible)).astype(int)
+    return torch.from_numpy(np.stack([ids[k * length : (k + 1) * length] for k in chosen]))
 
 
 # --------------------------------------------------------------------------- classifiers and translators
@@ -109,7 +125,7 @@ def _of_labelled(run: ClassifierRun, length: int, sequences: int) -> Reading:
         raise UsageError(f"the run {run.name} is an average of words: nothing is carried over time")
     rows: Any = run.reader.read(source.texts)
     length = _common_length(rows.sizes, length, sequences)
-    chosen = _chosen(rows.sizes >= length, sequences)
+    chosen = evenly(rows.sizes >= length, sequences)
     ids = torch.from_numpy(np.stack([rows.ids[rows.offsets[k] : rows.offsets[k] + length] for k in chosen]))
     batch = PaddedBatch(ids, torch.full((len(ids),), length))
     truth = torch.tensor([run.labels.index(source.labels[k]) for k in chosen])
@@ -130,7 +146,7 @@ def _of_pairs(run: TranslatorRun, length: int, sequences: int, reporter: Reporte
     candidates = data.pairs_of("validation")
     sizes = np.minimum(*pairs.sizes)[candidates] - 1
     length = _common_length(sizes, length, sequences)
-    chosen = candidates[_chosen(sizes >= length, sequences)]
+    chosen = candidates[evenly(sizes >= length, sequences)]
     sources = Rows.of([pairs.sources[pairs.source[p]][:length].astype(np.int64) for p in chosen])
     targets = Rows.of([pairs.targets[pairs.target[p]][pairs.source[p]][:length].astype(np.int64) for p in chosen])
     everyone = np.arange(len(chosen))
@@ -159,7 +175,7 @@ def _common_length(sizes: NDArray[np.int64], length: int, sequences: int) -> int
     return found
 
 
-def _chosen(possible: NDArray[np.bool_], sequences: int) -> NDArray[np.int64]:
+def evenly(possible: NDArray[np.bool_], sequences: int) -> NDArray[np.int64]:
     """Evenly spaced among those that are possible."""
     places = np.flatnonzero(possible)
     found: NDArray[np.int64] = places[np.linspace(0, len(places) - 1, min(sequences, len(places))).astype(int)]
