@@ -46,7 +46,10 @@ def test_every_remedy_is_tried_on_the_same_sequences(seqlab_command: Command) ->
     (model,) = found["models"]
     rows = {row["cure"]: row for row in found["tried"]["rnn"]}
     assert rows["as it is"]["growth"]["rate"] == pytest.approx(model["layers"][0]["growth"]["rate"], rel=1e-12)
-    assert rows["as it is"]["verdict"] == model["verdict"] == "vanishing"
+    assert rows["as it is"]["verdict"] == model["verdict"] == found["verdict"] == "vanishing"
+    growth = model["layers"][0]["growth"]
+    assert (found["growth"], found["interval"]) == (growth["rate"], [growth["low"], growth["high"]])
+    assert found["horizon"] == model["horizon"] == model["layers"][0]["horizon"]
     assert "orthogonal initialisation" in rows
     steps = next(int(name.split()[2]) for name in rows if name.startswith("shorter unroll"))
     assert 0.01 <= rows["as it is"]["growth"]["rate"] ** steps < 0.01 / rows["as it is"]["growth"]["rate"]

@@ -9,12 +9,15 @@ from seqlab.core.errors import UsageError
 HEADS = (1, 2, 4)  # of an untrained Transformer, as far as they divide its width into pairs
 
 
-def check_page(page: Path) -> None:
-    """Refuse, before minutes of work, a page that could not be written; its folder is made."""
+def check_page(page: Path, *, asked: bool = True) -> None:
+    """Refuse, before minutes of work, a page that could not be written. The folder of a page that was asked for is
+    made."""
     if page.is_dir():
         raise UsageError(f"--out {page} is a folder; name a file")
     if page.parent.exists() and not page.parent.is_dir():
         raise UsageError(f"--out {page}: {page.parent} is no folder")
+    if not asked:
+        return
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -120,7 +120,7 @@ def diagnose_attention(
     settings = AttentionSettings(**asked)
     check_group(settings)
     page = Path(run) / "attention.html" if out is None else Path(out)
-    check_page(page)
+    check_page(page, asked=out is not None)
     reporter = reporter or Reporter()
     with using_threads(threads):
         loaded: Run = load(Path(run))

@@ -56,6 +56,16 @@ class Examined:
     def verdict(self) -> Verdict:
         return self.verdicts[self.decisive]
 
+    def summary(self) -> dict[str, Any]:
+        """The verdict in figures."""
+        growth = self.verdict.growth
+        return {
+            "growth": growth.rate,
+            "interval": [growth.low, growth.high],
+            "horizon": self.verdict.horizon,
+            "verdict": self.verdict.word,
+        }
+
     def as_json(self) -> dict[str, Any]:
         layers = [
             {
@@ -75,7 +85,7 @@ class Examined:
         return {
             "model": self.name,
             "kind": self.kind,
-            "verdict": self.verdict.word,
+            **self.summary(),
             "decisive": self.decisive,
             "layers": layers,
             "left_out": self.left_out,

@@ -41,8 +41,10 @@ class Diagnosis:
     page: Path | None = None
 
     def as_json(self) -> dict[str, Any]:
+        """The verdict is that on the first model, or on the only one."""
         return {
             "basis": self.basis,
+            **self.models[0].summary(),
             "models": [model.as_json() for model in self.models],
             "cures": {name: [dataclasses.asdict(cure) for cure in cures] for name, cures in self.cures.items()},
             "tried": {name: [_tried_json(row) for row in rows] for name, rows in self.tried.items()},
@@ -73,7 +75,7 @@ def diagnose_gradients(
     check_group(settings)
     reporter = reporter or Reporter()
     page = Path(out) if out is not None else (Path() if run is None else Path(run)) / PAGE
-    check_page(page)
+    check_page(page, asked=out is not None)
     with using_threads(threads):
         if run is None:
             found = _untrained(settings, text, try_each, reporter)
