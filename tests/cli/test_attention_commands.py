@@ -181,7 +181,7 @@ def test_all_experiments_on_one_page(seqlab_command: Command, tmp_path: Path) ->
 def test_an_experiment_that_cannot_be_run(seqlab_command: Command) -> None:
     for words, said in (
         (("copyng",), "did you mean 'copying'"),
-        (("copying", "--keys", "1"), "--keys 1 must lie between 2 and 2,000"),
+        (("copying", "--keys", "1"), "--keys 1 must lie between 2 and 1,000"),
         (("averaging", "--keys", "1"), "--keys 1 is too small; the least is 3"),
         (("all", "--keys", "3"), "unknown option --keys"),
         ((), "a command is missing"),

@@ -40,26 +40,27 @@ def side(*rows: Sequence[str]) -> Side:
     return Side(ids, torch.tensor([len(row) for row in rows]), rows)
 
 
-def random_attention(queries: Side, keys: Side, heads: int, causal: bool, seed: int = 0) -> Attended:
+def random_attention(queries: Side, keys: Side, heads: int, sees: Any, seed: int = 0) -> Attended:
     torch.manual_seed(seed)
     empty = Attended("x", torch.zeros(len(queries.ids), heads, queries.ids.shape[1], keys.ids.shape[1]), queries, keys)
-    shape = Attended("x", empty.weights, queries, keys, causal)
+    shape = Attended("x", empty.weights, queries, keys, sees)
     scores = torch.randn(empty.weights.shape, dtype=torch.float64).masked_fill(~shape.visible[:, None], -math.inf)
-    return Attended("x", torch.softmax(scores, -1).nan_to_num(0.0), queries, keys, causal)
+    return Attended("x", torch.softmax(scores, -1).nan_to_num(0.0), queries, keys, sees)
 
 
 TEXT = side(["f", "(", "a", ",", "[", "b", "]", ")"], ["a", "b", "a", "c"], ["a", "a", "b"])
 
 
-@pytest.mark.parametrize("causal", [True, False])
-def test_figures_are_those_of_a_plain_loop(causal: bool) -> None:
-    layer = random_attention(TEXT, TEXT, 2, causal)
+@pytest.mark.parametrize("sees", ["past", "all", "before"])
+def test_figures_are_those_of_a_plain_loop(sees: str) -> None:
+    layer = random_attention(TEXT, TEXT, 2, sees)
     for head, found in enumerate(head_figures(layer)):
         entropies, evenness, distances = [], [], []
         shares: dict[str, list[float]] = {"previous": [], "first": [], "same": [], "after": []}
+        shares |= {"next": []} if sees == "all" else {}
         for row, words in enumerate(TEXT.words):
             for i in range(len(words)):
-                keys = range(i + 1) if causal else range(len(words))
+                keys = range({"past": i + 1, "before": i, "all": len(words)}[sees])
                 if len(keys) < 2:
                     continue
                 a = {j: float(layer.weights[row, head, i, j]) for j in keys}
@@ -68,6 +69,8 @@ def test_figures_are_those_of_a_plain_loop(causal: bool) -> None:
                 distances.append(sum(p * abs(i - j) for j, p in a.items()))
                 if i > 0:
                     shares["previous"].append(a[i - 1])
+                if sees == "all" and i + 1 < len(words):
+                    shares["next"].append(a[i + 1])
                 shares["first"].append(a[0])
                 same = [j for j in keys if j != i and words[j] == words[i]]
                 after = [j for j in keys if 0 < j != i + 1 and words[j - 1] == words[i]]
@@ -77,20 +80,22 @@ def test_figures_are_those_of_a_plain_loop(causal: bool) -> None:
         assert found.entropy == pytest.approx(sum(entropies) / len(entropies), rel=1e-12)
         assert found.evenness == pytest.approx(sum(evenness) / len(evenness), rel=1e-12)
         assert found.distance == pytest.approx(sum(distances) / len(distances), rel=1e-12)
-        names = {"same": "earlier occurrence", "after": "after an earlier occurrence"} if causal else {}
-        others = {"same": "same token", "after": "after the same token"}
+        names = {"same": "earlier occurrence", "after": "after an earlier occurrence"}
+        if sees == "all":
+            names = {"same": "same token", "after": "after the same token"}
+        assert ("next" in found.patterns, "itself" in found.patterns) == (sees == "all", sees != "before")
         for name, values in shares.items():
-            pattern = found.patterns[names.get(name) or (others.get(name, name))]
+            pattern = found.patterns[names.get(name, name)]
             assert pattern.queries == len(values)
             assert pattern.share == pytest.approx(sum(values) / len(values), rel=1e-12)
 
 
 def test_padding_is_not_counted() -> None:
     long, alone = side(["a", "b", "c", "d", "e", "f"], ["a", "b", "a"]), side(["a", "b", "a"])
-    weights = random_attention(long, long, 2, True).weights
-    cut = Attended("x", weights[1:, :, :3, :3], alone, alone, True)
+    weights = random_attention(long, long, 2, "past").weights
+    cut = Attended("x", weights[1:, :, :3, :3], alone, alone, "past")
     one = Side(long.ids[1:], long.lengths[1:], long.words[1:])
-    assert head_figures(Attended("x", weights[1:], one, one, True)) == head_figures(cut)
+    assert head_figures(Attended("x", weights[1:], one, one, "past")) == head_figures(cut)
 
 
 @pytest.mark.parametrize(
@@ -99,21 +104,44 @@ def test_padding_is_not_counted() -> None:
 def test_a_head_that_looks_at_one_place_is_named_by_it(name: str) -> None:
     words = ("( a b [ c ] a b ) x " * 4).split()
     text = side(words, words)
-    shape = random_attention(text, text, 1, True)
+    shape = random_attention(text, text, 1, "past")
     mask = patterns_of(shape)[name] & shape.visible
     even = shape.visible.double()
     chosen = torch.where(mask.any(-1, keepdim=True), mask.double(), even)
     weights = (chosen / chosen.sum(-1, keepdim=True))[:, None]
-    (found,) = head_figures(Attended("x", weights, text, text, True))
+    (found,) = head_figures(Attended("x", weights, text, text, "past"))
     assert found.looks_at == name
     assert found.patterns[name].share == pytest.approx(1, abs=1e-12)
     assert found.patterns[name].chance < 0.5
     spread = even / even.sum(-1, keepdim=True)
-    (even_head,) = head_figures(Attended("x", spread[:, None], text, text, True))
+    (even_head,) = head_figures(Attended("x", spread[:, None], text, text, "past"))
     assert even_head.looks_at == ""
     assert even_head.evenness == pytest.approx(1, abs=1e-12)
     for pattern in even_head.patterns.values():
         assert pattern.share == pytest.approx(pattern.chance, rel=1e-9)
+
+
+def test_what_few_tokens_have_counts_as_much_as_they_are() -> None:
+    """Every closing bracket looks at its other half, half of all tokens at the one before them: "previous" wins; and
+    what has fewer than ten places is no place to look at."""
+    words = ("( a b c d e f g h ) " * 12).split()
+    text = side(words)
+    shape = random_attention(text, text, 1, "past")
+    places = patterns_of(shape)
+    even = shape.visible.double() / shape.visible.sum(-1, keepdim=True)
+    before = torch.where(places["previous"].any(-1, keepdim=True), 0.5 * places["previous"].double() + 0.5 * even, even)
+    bracket = places["matching bracket"] & shape.visible
+    weights = torch.where(bracket.any(-1, keepdim=True), bracket.double(), before)
+    (found,) = head_figures(Attended("x", weights[:, None], text, text, "past"))
+    assert found.patterns["matching bracket"].share > found.patterns["previous"].share
+    assert found.looks_at == "previous"
+    only = torch.where(bracket.any(-1, keepdim=True), bracket.double(), even)
+    (found,) = head_figures(Attended("x", only[:, None], text, text, "past"))
+    assert found.looks_at == "matching bracket"
+    few = side(words[:80])
+    (found,) = head_figures(Attended("x", only[:, None, :80, :80], few, few, "past"))
+    assert found.patterns["matching bracket"].queries == 8
+    assert found.looks_at == ""
 
 
 def test_across_two_texts() -> None:
@@ -121,7 +149,7 @@ def test_across_two_texts() -> None:
     names = {word: k for k, word in enumerate("abcd")}
     ids = [torch.tensor([[names[w] for w in row] + [0] * (4 - len(row)) for row in s.words]) for s in (source, target)]
     source, target = Side(ids[0], source.lengths, source.words), Side(ids[1][:, :3], target.lengths, target.words)
-    layer = random_attention(target, source, 1, False)
+    layer = random_attention(target, source, 1, "all")
     (found,) = head_figures(layer)
     w = layer.weights[:, 0]
     assert found.patterns["same position"].share == pytest.approx(
@@ -143,10 +171,18 @@ def test_brackets_match_as_they_are_nested() -> None:
     assert found == {(0, 7), (1, 3), (4, 6)}
 
 
+def test_what_sums_up_stands_nowhere() -> None:
+    text = side(["a", "b", "c"], ["a", "b"])
+    summing = Side(torch.zeros(2, 1, dtype=torch.long), torch.ones(2, dtype=torch.long), [["the text"]] * 2)
+    (found,) = head_figures(random_attention(summing, text, 1, "all"))
+    assert found.distance is None
+    assert set(found.patterns) == {"first", "last"}
+
+
 def test_one_token_is_no_choice() -> None:
     text = side(["a"], ["b"])
     with pytest.raises(UsageError, match="two tokens to choose between"):
-        head_figures(Attended("x", torch.ones(2, 1, 1, 1), text, text, True))
+        head_figures(Attended("x", torch.ones(2, 1, 1, 1), text, text, "past"))
 
 
 # --------------------------------------------------------------------------- models

@@ -73,7 +73,8 @@ WRONG: list[tuple[str, Any, str, Wrong, str]] = [
     ),
     ("copying", attention, "copying_formula", lambda n, p, noise=0.0: math.log(p / (1 - p)), "no ln n"),
     ("averaging", attention, "averaging_formula", lambda n, lam: 1 / (1 + (n - 2) * math.exp(-lam)), "a dropped 2"),
-    ("averaging", attention, "even_variance", lambda lam, v: 0.25, "the limit for a finite λ"),
+    ("averaging", attention, "share_variance", lambda n, lam, a: attention.even_variance(lam, 2 * a), "2α for 4α"),
+    ("averaging", attention, "share_variance", lambda n, lam, a: 0.25, "the limit for a finite λ"),
     (
         "noisy-length",
         attention,
@@ -81,7 +82,7 @@ WRONG: list[tuple[str, Any, str, Wrong, str]] = [
         lambda *given: ONE_HEAD(*given) / 4,
         "¼ twice",
     ),
-    ("noisy-length", attention, "failing_formula", lambda lam, v, n: 0.25, "variance taken as standard deviation"),
+    ("noisy-length", attention, "failing_formula", lambda lam, v, a, n: 0.25, "variance taken as standard deviation"),
     ("extraction", attention, "angle_formula", lambda degrees: math.sin(math.radians(degrees)), "sine for cosine"),
     ("extraction", attention, "unnormed_formula", lambda G: 0.0, "GGᵀ for any basis"),
     ("receptive-field", structure, "receptive_field_formula", lambda k, n, T: min(T, k**n), "without the residual"),
@@ -141,8 +142,37 @@ def test_the_noise_is_a_flag() -> None:
     assert all(f.low < f.measured < f.high for f in noisy.findings)
     assert noisy.agrees, noisy.findings
     assert math.isinf(attention.copying_formula(100, 0.99, 0.2)), "no length is enough against such noise"
-    loud = seqlab.run_experiment("noisy-length", keys=6, draws=5_000, noise=0.02, sharpness=5.0)
-    assert loud.findings[0].agrees
+    assert seqlab.run_experiment("noisy-length", keys=6, draws=20_000, noise=0.01, sharpness=5.0).agrees
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("noisy-length", {"sharpness": 20.0, "noise": 0.0006, "draws": 10_000}),
+        ("noisy-length", {"sharpness": 3.0, "noise": 0.025, "draws": 10_000}),
+        ("noisy-length", {"length_variance": 0.01, "draws": 5_000}),
+        ("noisy-length", {"sharpness": 300.0, "noise": 0.0, "draws": 5_000}),
+        ("averaging", {"noise": 0.25, "sharpness": 1.0}),
+        ("averaging", {"noise": 0.0025, "keys": 50}),
+        ("copying", {"noise": 0.03, "keys": "2,10", "share": 0.9}),
+        ("copying", {"share": 0.51, "keys": "2,1000"}),
+        ("score-variance", {"draws": 1000, "mean": 0.0, "widths": "1,8"}),
+        ("momentum", {"learning_rate": 1.0, "momentum": 0.99}),
+    ],
+    ids=str,
+)
+def test_they_agree_wherever_they_may_be_asked(name: str, settings: dict[str, Any], seed: int) -> None:
+    found = seqlab.run_experiment(name, seed=seed, **settings)
+    assert found.agrees, [f for f in found.findings if not f.agrees]
+
+
+def test_half_the_noise_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4α in the one-head formula: a and b each have noise, along μ_a + μ_b."""
+    settings: dict[str, Any] = {"keys": 6, "length_variance": 0.01, "noise": 0.01, "sharpness": 5.0, "draws": 20_000}
+    assert seqlab.run_experiment("noisy-length", **settings).findings[0].agrees
+    monkeypatch.setattr(attention, "one_head_formula", lambda lam, v, a, values: ONE_HEAD(lam, v, a / 2, values))
+    assert not seqlab.run_experiment("noisy-length", **settings).findings[0].agrees
 
 
 def test_the_density_of_a_gap_is_a_density() -> None:
@@ -166,7 +196,7 @@ def test_attention_looks_where_it_is_told() -> None:
     [
         ("copyng", {}, "the experiment 'copyng' is not known; did you mean 'copying'"),
         ("copying", {"kees": "2"}, "has no setting 'kees'"),
-        ("copying", {"keys": "1"}, "--keys 1 must lie between 2 and 2,000"),
+        ("copying", {"keys": "1"}, "--keys 1 must lie between 2 and 1,000"),
         ("copying", {"keys": "many"}, "must be whole numbers with commas between"),
         ("averaging", {"keys": 1}, "--keys 1 is too small"),
         ("noisy-length", {"sharpness": math.nan}, "--sharpness nan must be greater than 0"),
@@ -174,6 +204,18 @@ def test_attention_looks_where_it_is_told() -> None:
         ("permutation", {"width": 6}, "a multiple of 4"),
         ("decay", {"small": 3.0}, "--large 2 must be greater than --small 3"),
         ("score-variance", {"draws": 1}, "--draws 1 is too small"),
+        ("score-variance", {"mean": math.nan}, "--mean nan is no number"),
+        ("score-variance", {"sigma": 1e200}, "--sigma 1e.200 is too large"),
+        ("score-variance", {"widths": ","}, "--widths , names no number"),
+        ("saturation", {"widths": "16"}, "the formulas are for large d, with 16 keys 312 or more"),
+        ("copying", {"share": 0.1, "keys": "5,20"}, "is no more than each of 5 keys has without any query"),
+        ("copying", {"noise": 0.2, "keys": "100"}, "is too much for 100 keys"),
+        ("noisy-length", {"noise": 0.01}, "--noise 0.01 is too much for --sharpness 50"),
+        ("averaging", {"noise": 1.0}, "is too much for --sharpness 10"),
+        ("noisy-length", {"keys": 200}, "--draws and --keys together ask for"),
+        ("decay", {"decay": 1.0}, "noise must prevail"),
+        ("decay", {"learning_rate": 1.0}, "moves weights too far from 1"),
+        ("momentum", {"seed": 10**30}, "must lie between 0 and"),
     ],
 )
 def test_what_cannot_be_asked(name: str, settings: dict[str, Any], said: str) -> None:

@@ -59,6 +59,8 @@ def test_what_agrees() -> None:
     assert not exact("a", 1.0, 1.1, 1e-12).agrees
     assert not exact("a", 1.0, math.nan, 1.0).agrees
     assert estimated("a", 1.0, 1.04, 0.0).agrees
-    assert not estimated("a", 1.0, 1.2, 0.05).agrees
+    assert estimated("a", 1.0, 1.2, 0.05).agrees, "within 3.29 standard errors and a tolerance of 5 %"
+    assert not estimated("a", 1.0, 1.22, 0.05).agrees
+    assert not estimated("a", 1.0, 0.78, 0.05).agrees
     assert Finding("a", 1.0, 1.5, 0.9, 2.0).agrees
     assert Finding("a", 1.0, 1.5, 0.9, 2.0).as_json()["agrees"] is True

@@ -55,7 +55,7 @@ prediction, what was measured, an interval and whether they agree. Sizes, noise 
 examples:
   seqlab diagnose experiment list
   seqlab diagnose experiment copying --keys 2,100,1000 --share 0.9
-  seqlab diagnose experiment noisy-length --sharpness 20 --noise 0.001 --json
+  seqlab diagnose experiment noisy-length --sharpness 20 --noise 0.0005 --json
   seqlab diagnose experiment all --out lesson                  one page with all of them
 """
 FIELDS = dataclasses.fields(GradientSettings)
@@ -218,7 +218,7 @@ def _experiments(arguments: argparse.Namespace) -> int:
 
 
 def _show_experiments(found: Any, *, as_json: bool) -> int:
-    from seqlab.workflows.diagnose.experiments import HEADER, finding_rows
+    from seqlab.workflows.diagnose.experiments import HEADER, NOTE, finding_rows
 
     if as_json:
         emit_json(found.as_json())
@@ -228,6 +228,7 @@ def _show_experiments(found: Any, *, as_json: bool) -> int:
         print(table(HEADER, finding_rows(one.findings), left=1))
         settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in one.settings.items())
         print(f"({settings})\n\n{one.answer}\n")
+    print(f"({NOTE})")
     print(f"page: {found.page}  (open it in a browser)")
     return 0
 

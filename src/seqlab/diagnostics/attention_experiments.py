@@ -6,6 +6,7 @@ replaced by a wrong one.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -16,9 +17,9 @@ from scipy.special import expit, ndtr
 from scipy.stats import norm
 from torch import Tensor
 
-from seqlab.core.settings.experiments import Averaging, Copying, Extraction, NoisyLength, listed
+from seqlab.core.settings.experiments import NOISY, Averaging, Copying, Extraction, NoisyLength, listed
 from seqlab.diagnostics.drawing import frame, mean_of, normal, variance_of
-from seqlab.diagnostics.experiments import Experiment, Line, Picture, described, estimated, exact
+from seqlab.diagnostics.experiments import Experiment, Finding, Line, Picture, counted, described, estimated, exact
 from seqlab.layers.attention import MultiHeadAttention
 
 ROUNDING = 1e-9
@@ -43,6 +44,7 @@ def attended(layer: MultiHeadAttention, q: Tensor, k: Tensor, v: Tensor) -> tupl
 
 # --------------------------------------------------------------------------- copying one value
 
+WITH_NOISE = "(1 − √(1 − 2αL))/α, L that length without noise"
 GRID = 32  # lengths tried at once
 ROUNDS, FEWER = 9, 4  # each narrows them down GRID times; fewer where noise is larger than what is left
 
@@ -61,7 +63,7 @@ def copying_formula(keys: int, share: float, noise: float = 0.0) -> float:
 
 def copying(asked: Copying) -> Experiment:
     draw = torch.Generator().manual_seed(asked.seed)
-    sizes = listed("keys", asked.keys, 2, 2000)
+    sizes = listed("keys", asked.keys, 2, 1000)
     findings, measured = [], []
     for keys in sizes:
         layer, means = plain_attention(keys), frame(draw, keys)
@@ -78,20 +80,21 @@ def copying(asked: Copying) -> Experiment:
         findings.append(estimated(what, predicted, mean, error, near=ROUGHLY))
     axis = [float(keys) for keys in sizes]
     formula = [copying_formula(keys, asked.share, asked.noise) for keys in sizes]
-    most = 0.01
+    more = f"; noise of variance α: λ = {WITH_NOISE}" if asked.noise else ""
     return described(
         "copying",
         asked,
-        "q = λk_a on orthonormal keys: a_a = e^λ/(e^λ + n − 1), so λ = ln(n − 1) + ln(p/(1 − p)): it grows as ln n",
+        "q = λk_a on orthonormal keys: a_a = e^λ/(e^λ + n − 1), so λ = ln(n − 1) + ln(p/(1 − p)): it grows as ln n"
+        + more,
         f"From n = {sizes[0]} to {sizes[-1]:,} keys λ goes from {measured[0]:.2f} to {measured[-1]:.2f}: a query must "
-        f"be about ln n long, and more by {math.log((1 - most) / most):.1f} for 99 %.",
+        f"be about ln n long, and more by {math.log(asked.share / (1 - asked.share)):.1f} for {100 * asked.share:g} %.",
         findings,
         [
             Picture(
                 "How long a query must be to copy one value",
                 "number of keys n",
                 f"λ for {100 * asked.share:g} % of the attention",
-                [Line("measured", axis, measured), Line("ln(n − 1) + ln(p/(1 − p))", axis, formula, dashed=True)],
+                [Line("measured", axis, measured), Line("by formula", axis, formula, dashed=True)],
                 log_x=True,
             )
         ],
@@ -125,6 +128,19 @@ def even_variance(sharpness: float, variance: float) -> float:
     grid, density = _gauss(math.sqrt(variance))
     share = expit(sharpness * grid)
     return float(((share - 0.5) ** 2 * density).sum())
+
+
+def share_variance(keys: int, sharpness: float, noise: float) -> float:
+    """Var e^x/(e^x + e^y + Σ e^z), x and y ~ N(λ, 2αλ²), the n − 2 others z ~ N(0, 2αλ²) to first order"""
+    spread = sharpness * math.sqrt(2 * noise)
+    x, density = _gauss(spread, 601)
+    others = (keys - 2) * math.exp(noise * sharpness**2 - sharpness)
+    share = np.exp(x)[:, None] / (np.exp(x)[:, None] + np.exp(x)[None, :] + others)
+    both = density[:, None] * density[None, :]
+    mean = float((share * both).sum())
+    rest = others / (np.exp(x)[:, None] + np.exp(x)[None, :] + others)
+    uneven = float((share**2 * rest**2 * both).sum()) * math.expm1(2 * noise * sharpness**2) / (keys - 2)
+    return float(((share - mean) ** 2 * both).sum()) + uneven
 
 
 def _gauss(deviation: float, points: int = 200_001) -> tuple[Reals, Reals]:
@@ -161,16 +177,15 @@ def averaging(asked: Averaging) -> Experiment:
         query = (asked.sharpness * (means[0] + means[1])).expand(asked.draws, 1, n)
         _, weights = attended(layer, query, keys, values.expand(asked.draws, n, n))
         variance, error = variance_of(weights[:, 0, 0, 0])
-        both = 2 * averaging_formula(n, asked.sharpness)
-        predicted = both**2 * even_variance(asked.sharpness, 4 * asked.noise)
+        predicted = share_variance(n, asked.sharpness, asked.noise)
         findings.append(estimated("noisy keys: variance of the share", predicted, variance, error, near=ROUGHLY))
         words += f"; with noise in the keys that share has a standard deviation of {math.sqrt(variance):.3f}"
     axis = [0.5 * step for step in range(41)]
     return described(
         "averaging",
         asked,
-        "q = λ(k_a + k_b) on orthonormal keys: a_a = a_b = e^λ/(2e^λ + n − 2) → ½; with noise α the share of a "
-        "among the two is σ(N(0, 4αλ²))",
+        "q = λ(k_a + k_b) on orthonormal keys: a_a = a_b = e^λ/(2e^λ + n − 2) → ½; with noise α the scores "
+        "have a variance of 2αλ², and among the two the share of a is σ(N(0, 4αλ²))",
         f"{words}. One query can average two values, if λ is well above ln n = {math.log(n):.1f} and both keys are "
         "equally long.",
         findings,
@@ -193,41 +208,64 @@ def averaging(asked: Averaging) -> Experiment:
 
 
 def one_head_formula(sharpness: float, length_variance: float, noise: float, values: Tensor) -> float:
-    """tr Var(a_a v_a + a_b v_b + a_i Σ v_i), weights ∝ e^{λ(1+γ)}, e^λ and 1, γ ~ N(0, length variance + 4α); for λ
-    large Var σ(λγ)·‖v_a − v_b‖² → ¼‖v_a − v_b‖²."""
-    grid, density = _gauss(math.sqrt(length_variance + 4 * noise))
-    first, second = sharpness * (1 + grid), np.full_like(grid, sharpness)
-    total = np.logaddexp(np.logaddexp(first, second), math.log(len(values) - 2))
-    weights = np.exp([first - total, second - total, -total])
-    away = weights - (weights * density).sum(1, keepdims=True)
-    covariance = (away * density) @ away.T
-    mixed = torch.stack([values[0], values[1], values[2:].sum(0)]).numpy()
-    return float((covariance * (mixed @ mixed.T)).sum())
+    """tr Var(a_a v_a + a_b v_b + Σ a_i v_i), weights ∝ e^{λ(1+γ)}, e^λ and 1, γ ~ N(0, length variance); for λ large
+    Var σ(λγ)·‖v_a − v_b‖² → ¼‖v_a − v_b‖².
+
+    Noise α in every key adds 2αλ² to the variance of each score; the others' log sum rises by αλ², and each of them
+    moves the output c by a_i(v_i − c).
+    """
+    (x, p), (y, r) = _gauss(math.sqrt(length_variance + 2 * noise), 4001), _gauss(math.sqrt(2 * noise), 61)
+    first, second = sharpness * (1 + x)[:, None], sharpness * (1 + y)[None, :]
+    density = p[:, None] * r[None, :]
+    others = math.log(len(values) - 2) + noise * sharpness**2
+    total = np.logaddexp(np.logaddexp(first, second), others)
+    weights = np.stack([np.exp(part - total) for part in (first, second, others)])
+    mean = (weights * density).sum((1, 2), keepdims=True)
+    covariance = np.einsum("ixy,jxy,xy->ij", weights - mean, weights - mean, density)
+    mixed = torch.stack([values[0], values[1], values[2:].mean(0)]).numpy()
+    output = mean.ravel() @ mixed
+    each = (weights[2] ** 2 * density).sum() / (len(values) - 2) ** 2
+    apart = ((values[2:].numpy() - output) ** 2).sum()
+    return float((covariance * (mixed @ mixed.T)).sum() + each * math.expm1(2 * noise * sharpness**2) * apart)
 
 
-def two_heads_formula(sharpness: float, length_variance: float, keys: int, apart: float) -> float:
-    """Var ½(c_1 + c_2) = ¼ Var(w)‖v_a − v̄‖², w = σ(λ(1 + γ) − ln(n − 1)); → ¼p(1 − p)‖v_a − v̄‖²."""
-    grid, density = _gauss(math.sqrt(length_variance))
-    share = expit(sharpness * (1 + grid) - math.log(keys - 1))
-    mean = float((share * density).sum())
-    return float(((share - mean) ** 2 * density).sum()) * apart / 4
+def two_heads_formula(sharpness: float, length_variance: float, noise: float, values: Tensor) -> float:
+    """Var ½(c_1 + c_2) = ¼ Var(w)‖v_a − v̄‖², w = σ(λ(1 + γ) − ln(n − 1)); → ¼p(1 − p)‖v_a − v̄‖².
+
+    Noise α in every key adds α to the variance of γ and λ²α/2 to the others' log sum, lets the second head vary in the
+    same way, and a head that has lost its key mean the others with uneven weights.
+    """
+    total = 0.0
+    for number, variance in ((0, length_variance + noise), (1, noise)):
+        others = torch.cat([values[:number], values[number + 1 :]])
+        mean_of_others = others.mean(0)
+        grid, density = _gauss(math.sqrt(variance))
+        share = expit(sharpness * (1 + grid) - math.log(len(others)) - noise * sharpness**2 / 2)
+        mean = float((share * density).sum())
+        apart = float((values[number] - mean_of_others).square().sum())
+        uneven = math.expm1(noise * sharpness**2) / len(others)
+        spread = float((others - mean_of_others).square().sum(-1).mean())
+        lost = float(((1 - share) ** 2 * density).sum())
+        total += float(((share - mean) ** 2 * density).sum()) * apart + lost * uneven * spread
+    return total / 4
 
 
-def failing_formula(sharpness: float, length_variance: float, keys: int) -> float:
-    """P(w < ½) = Φ((ln(n − 1)/λ − 1)/sd): the key is so short, or points the other way, that the head loses it."""
-    return float(ndtr((math.log(keys - 1) / sharpness - 1) / math.sqrt(length_variance)))
+def failing_formula(sharpness: float, length_variance: float, noise: float, keys: int) -> float:
+    """P(w < ½) = Φ((ln(n − 1)/λ + λα/2 − 1)/√(length variance + α)): k_a is so short, or points the other way, that
+    the head loses it."""
+    tie = math.log(keys - 1) / sharpness + noise * sharpness / 2
+    return float(ndtr((tie - 1) / math.sqrt(length_variance + noise)))
 
 
 def noisy_length(asked: NoisyLength) -> Experiment:
     draw = torch.Generator().manual_seed(asked.seed)
     n, spread = asked.keys, asked.length_variance
     means, values = frame(draw, n), normal(draw, n, n) / math.sqrt(n)
-    rest = float((values[0] - values[1:].mean(0)).square().sum())
 
     def predicted(sharpness: float) -> tuple[float, float]:
         return (
             one_head_formula(sharpness, spread, asked.noise, values),
-            two_heads_formula(sharpness, spread, n, rest),
+            two_heads_formula(sharpness, spread, asked.noise, values),
         )
 
     def measured(sharpness: float, draws: int) -> tuple[list[tuple[float, float]], Tensor]:
@@ -242,25 +280,26 @@ def noisy_length(asked: NoisyLength) -> Experiment:
 
     (one, two), weights = measured(asked.sharpness, asked.draws)
     expected = predicted(asked.sharpness)
-    failing = failing_formula(asked.sharpness, spread, n)
+    failing = failing_formula(asked.sharpness, spread, asked.noise, n)
+    least = 1e-6 * float((values[0] - values[1]).square().sum())  # what is less is nothing
     findings = [
-        estimated("one head, q = λ(μ_a + μ_b): total variance of the output", expected[0], *one, near=ROUGHLY),
-        estimated("two heads, λμ_a and λμ_b: total variance of the output", expected[1], *two, near=ROUGHLY),
-        estimated(
-            "two heads: share of draws in which the first loses v_a", failing, *mean_of((weights < 0.5).double())
+        _variance("one head, q = λ(μ_a + μ_b): total variance of the output", expected[0], one, least),
+        _variance("two heads, λμ_a and λμ_b: total variance of the output", expected[1], two, least),
+        counted(
+            "two heads: share of draws in which the first loses v_a", failing, int((weights < 0.5).sum()), len(weights)
         ),
     ]
-    grid = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]
+    grid = [x for x in (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0) if asked.noise * x**2 <= NOISY]
     curves = [measured(sharpness, max(100, asked.draws // 10))[0] for sharpness in grid]
     formulas = [predicted(sharpness) for sharpness in grid]
     names = ("one head", "two heads")
     return described(
         "noisy-length",
         asked,
-        "k_a ~ N(μ_a, αI + ½μ_aμ_aᵀ). One head: Var σ(λγ)·‖v_a − v_b‖² → ¼‖v_a − v_b‖²; two: → ¼p(1 − p)‖v_a − v̄‖², "
-        "p = Φ(−1/sd) the chance that the key points the other way",
-        f"One head's output has a variance of {one[0]:.3f}, two heads' {two[0]:.3f}: {one[0] / two[0]:.0f} times less. "
-        f"One head stands before a tie between a and b that the noisy length decides; of two, the first fails only in "
+        f"k_a ~ N(μ_a, αI + {spread:g}·μ_aμ_aᵀ). One head: Var σ(λγ)·‖v_a − v_b‖² → ¼‖v_a − v_b‖²; two: → "
+        "¼p(1 − p)‖v_a − v̄‖², p = Φ(−1/sd) the chance that the key points the other way",
+        f"One head's output has a variance of {one[0]:.3g}, two heads' {two[0]:.3g}: {_compared(one[0], two[0])}. "
+        f"One head stands before a tie between a and b that the noisy length decides; of two, the first fails in "
         f"{100 * findings[2].measured:.1f} % of cases, where k_a is far too short.",
         findings,
         [
@@ -280,6 +319,17 @@ def noisy_length(asked: NoisyLength) -> Experiment:
             )
         ],
     )
+
+
+def _compared(one: float, two: float) -> str:
+    if two <= 0 or one <= 0:
+        return "one of them does not vary at all"
+    return f"{one / two:.3g} times less" if one > two else f"{two / one:.3g} times more"
+
+
+def _variance(what: str, predicted: float, measured: tuple[float, float], least: float) -> Finding:
+    found = estimated(what, predicted, *measured, near=ROUGHLY)
+    return dataclasses.replace(found, tolerance=found.tolerance + least)
 
 
 def _noisy_keys(means: Tensor, spread: float, noise: float, draws: int, draw: torch.Generator) -> Tensor:

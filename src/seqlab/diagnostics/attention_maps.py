@@ -9,7 +9,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from scipy.stats import t as student
@@ -50,12 +50,17 @@ class Attended:
     weights: Tensor  # (B, N, T, S), zero where nothing may be attended to
     queries: Side
     keys: Side
-    causal: bool = False
+    sees: Literal["all", "past", "before"] = "all"  # past: itself and what stands before it
 
     @property
     def own(self) -> bool:
         """It attends to the sequence that asks."""
         return self.queries is self.keys
+
+    @property
+    def stands(self) -> bool:
+        """Queries have positions; a text that is summed up asks once, from nowhere."""
+        return self.own or self.queries.ids.shape[1] > 1
 
     @property
     def heads(self) -> int:
@@ -65,7 +70,7 @@ class Attended:
     def visible(self) -> Tensor:
         """Which keys a query may attend to; none for padding.    (B, T, S)"""
         seen = self.queries.real[:, :, None] & self.keys.real[:, None, :]
-        return seen & (self.offset <= 0) if self.causal else seen
+        return seen if self.sees == "all" else seen & (self.offset <= (0 if self.sees == "past" else -1))
 
     @property
     def offset(self) -> Tensor:
@@ -114,7 +119,7 @@ class HeadFigures:
 
     entropy: float  # nats
     evenness: float  # entropy over that of even attention
-    distance: float  # Σ_j a_ij |i − j|, in positions
+    distance: float | None  # Σ_j a_ij |i − j|, in positions; of what sums up a text there is none
     patterns: dict[str, Pattern]
 
     @property
@@ -143,7 +148,7 @@ def head_figures(layer: Attended) -> list[HeadFigures]:
     for head in range(layer.heads):
         weights = layer.weights[:, head]
         entropy = -torch.special.xlogy(weights, weights).sum(-1)[asking]
-        distance = (weights * layer.offset.abs()).sum(-1)[asking]
+        away = (weights * layer.offset.abs()).sum(-1)[asking]
         patterns = {}
         for name, mask in places.items():
             here = mask.any(-1) & asking
@@ -152,7 +157,8 @@ def head_figures(layer: Attended) -> list[HeadFigures]:
                 chance = mask.sum(-1)[here].double() / choice[here]
                 patterns[name] = Pattern(float(share.mean()), float(chance.mean()), int(here.sum()))
         even = float((entropy / choice[asking].double().log()).mean())
-        found.append(HeadFigures(float(entropy.mean()), even, float(distance.mean()), patterns))
+        distance = float(away.mean()) if layer.stands else None
+        found.append(HeadFigures(float(entropy.mean()), even, distance, patterns))
     return found
 
 
@@ -166,19 +172,20 @@ def patterns_of(layer: Attended) -> dict[str, Tensor]:
     first[:, :, 0] = True
     last = torch.arange(same.shape[2]) == (layer.keys.lengths - 1)[:, None, None].expand(*same.shape[:2], 1)
     if not layer.own:
-        if same.shape[1] == 1:  # a text that is summed up asks once, from nowhere
+        if not layer.stands:
             return {"first": first, "last": last}
         return {"same position": offset == 0, "same token": same, "after the same token": follows} | {
             "first": first,
             "last": last,
         }
     found = {"itself": offset == 0, "previous": offset == -1}
-    if not layer.causal:
+    whole = layer.sees == "all"
+    if whole:
         found["next"] = offset == 1
     found |= {
         "first": first,
-        "same token" if not layer.causal else "earlier occurrence": same & (offset != 0),
-        "after the same token" if not layer.causal else "after an earlier occurrence": follows & (offset != 1),
+        "same token" if whole else "earlier occurrence": same & (offset != 0),
+        "after the same token" if whole else "after an earlier occurrence": follows & (offset != 1),
         "matching bracket": matching_brackets(layer.queries),
     }
     return found

@@ -10,6 +10,8 @@ from typing import Any
 from seqlab.core.settings.experiments import question_of
 
 NEAR = 0.05  # a formula that leaves out small terms may be so far off, as a share
+SHOWN, JUDGED = 1.959964, 3.290527  # standard errors: intervals of 95 % are shown, those of 99.9 % decide
+AGREES = "agrees: the prediction lies in the 99.9 % interval, widened by what the formula leaves out"
 
 
 @dataclass(frozen=True)
@@ -25,9 +27,12 @@ class Finding:
 
     @property
     def agrees(self) -> bool:
+        """Within the interval of 99.9 %: an experiment has several figures, and a page many experiments."""
         if not all(map(math.isfinite, (self.predicted, self.measured))):
             return False
-        return self.low - self.tolerance <= self.predicted <= self.high + self.tolerance
+        below, above = self.measured - self.low, self.high - self.measured
+        wider = JUDGED / SHOWN
+        return -wider * above - self.tolerance <= self.measured - self.predicted <= wider * below + self.tolerance
 
     def as_json(self) -> dict[str, Any]:
         names = ("what", "predicted", "measured", "low", "high", "tolerance")
@@ -87,8 +92,17 @@ def exact(what: str, predicted: float, measured: float, tolerance: float) -> Fin
 
 def estimated(what: str, predicted: float, measured: float, error: float, *, near: float = NEAR) -> Finding:
     """A mean with its standard error: 95 % by the normal distribution; the formula holds up to a share `near`."""
-    half = 1.959964 * error
+    half = SHOWN * error
     return Finding(what, predicted, measured, measured - half, measured + half, near * abs(predicted))
+
+
+def counted(what: str, predicted: float, hits: int, draws: int, *, near: float = NEAR) -> Finding:
+    """A share of independent draws, with Wilson's interval."""
+    share, z = hits / draws, SHOWN
+    middle = (share + z**2 / (2 * draws)) / (1 + z**2 / draws)
+    half = z * math.sqrt(share * (1 - share) / draws + z**2 / (4 * draws**2)) / (1 + z**2 / draws)
+    low, high = min(share, middle - half), max(share, middle + half)
+    return Finding(what, predicted, share, max(low, 0.0), min(high, 1.0), near * predicted)
 
 
 def described(

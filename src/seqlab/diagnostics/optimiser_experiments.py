@@ -104,7 +104,8 @@ def momentum_forms(asked: MomentumForms) -> Experiment:
     same = gap(lambda _: learning_rate, lambda _: delta)
     moving = gap(falling(learning_rate), falling(delta))
     corrected = gap(lambda _: learning_rate, lambda _: delta, corrected=True)
-    findings = [exact("largest difference of the two paths, α = β, ε = δ(1 − β)", 0.0, max(same), ROUNDING)]
+    rounding = ROUNDING * max(1.0, float(start.abs().max()))
+    findings = [exact("largest difference of the two paths, α = β, ε = δ(1 − β)", 0.0, max(same), rounding)]
     steps_axis = [float(k) for k in range(1, steps + 1)]
     drawn = [("a falling learning rate", moving), ("bias correction", corrected), ("the same constants", same)]
     answer = (

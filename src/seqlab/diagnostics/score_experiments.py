@@ -13,6 +13,7 @@ from scipy.special import expit, ndtr
 from scipy.stats import norm
 from torch import Tensor
 
+from seqlab.core.errors import UsageError
 from seqlab.core.settings.experiments import Saturation, ScoreVariance, listed
 from seqlab.diagnostics.drawing import batches, mean_of, normal, variance_of
 from seqlab.diagnostics.experiments import Experiment, Finding, Line, Picture, described, estimated
@@ -21,6 +22,7 @@ from seqlab.ops.attention import attention_weights, dot_scores, scaled_scores
 
 NEAR = 0.01  # how far an exact formula and a mean may be apart for a reader to call them equal
 ROUGHLY = 0.05  # the same where a formula leaves out small terms
+FAR = 0.1  # f(0)/√d up to which two scores decide
 Reals = NDArray[np.float64]
 
 # --------------------------------------------------------------------------- the variance of a score
@@ -106,6 +108,11 @@ def saturation(asked: Saturation) -> Experiment:
     """q, k ~ N(0, I): scores have the variance d. Each draw has a query and keys of its own."""
     draw = torch.Generator().manual_seed(asked.seed)
     widths = listed("widths", asked.widths, 1, 4096)
+    least = math.ceil((float(gap_density(asked.keys, np.zeros(1))[0]) / FAR) ** 2)
+    if widths[-1] < least:
+        raise UsageError(
+            f"--widths {asked.widths}: the formulas are for large d, with {asked.keys} keys {least} or more"
+        )
     scores: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"qᵀk": dot_scores, "qᵀk/√d": scaled_scores}
     seen: dict[str, dict[int, dict[str, Tensor]]] = {name: {} for name in scores}
     for width in widths:

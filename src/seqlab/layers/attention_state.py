@@ -59,6 +59,10 @@ class KeyValueCache(BatchFirstState):
             mask = None if mask[:, first:].all() else mask[:, first:]
         return replace(self, keys=self.keys[:, :, first:], values=self.values[:, :, first:], mask=mask)
 
+    def packed(self) -> Self:
+        """The same with the keys and values of each head side by side in memory: quicker to read many times."""
+        return replace(self, keys=self.keys.contiguous(), values=self.values.contiguous())
+
     def _without_padding(self) -> Self:
         """The cache without what is padding in all its sequences, at the beginning."""
         if self.mask is None or self.mask.numel() == 0:

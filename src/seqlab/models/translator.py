@@ -237,7 +237,8 @@ class TransformerTranslator(Translator):
     def to_read(self, encoded: Tensor, lengths: Tensor) -> Any:
         """The keys and values of each layer's cross-attention: asked by nobody yet."""
         nobody = encoded[:, :0]
-        return tuple(cross(nobody, encoded, encoded, key_lengths=lengths)[1] for cross in self._crossing)
+        caches = (cross(nobody, encoded, encoded, key_lengths=lengths)[1] for cross in self._crossing)
+        return tuple(cache if torch.is_grad_enabled() else cache.packed() for cache in caches)
 
     @property
     def _crossing(self) -> list[Any]:

@@ -75,9 +75,6 @@ def softmax_attention(
         grouped = q.reshape(q.shape[0], k.shape[1], -1, q.shape[-1])
         return softmax_attention(grouped, k, v, key_mask=key_mask, dropout=dropout).reshape(*q.shape[:-1], -1)
     k, v = shared_by(k, q.shape[1]), shared_by(v, q.shape[1])
-    if hides_nothing and queries == 1 and not dropout:  # one product at a time is quicker for one row of scores
-        mask = None if key_mask is None else key_mask[:, None, None]
-        return mix(attention_weights(scaled_scores(q, k), mask), v)
     if key_mask is None and hides_nothing:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
     if key_mask is None and queries == keys and (window is None or keys <= window):

@@ -24,6 +24,8 @@ def head_maps(
     names: Sequence[str], queries: Sequence[str], keys: Sequence[str], weights: NDArray[Any], asked: str
 ) -> bytes:
     """One map for each head, as PNG: a row for each token that asks, a column for each that is asked.    (N, T, S)"""
+    from matplotlib.colors import PowerNorm  # small shares are to be seen too
+
     across = min(ACROSS, len(names))
     down = -(-len(names) // across)
     width, height = 1.7 + 0.2 * len(keys), 1.6 + 0.2 * len(queries)
@@ -34,7 +36,7 @@ def head_maps(
         if number >= len(names):
             axes.set_visible(False)
             continue
-        image = axes.imshow(weights[number], cmap=_heat(), vmin=0, vmax=1, aspect="auto")
+        image = axes.imshow(weights[number], cmap=_heat(), norm=PowerNorm(0.5, 0, 1), aspect="auto")
         axes.set_xticks(range(len(keys)), keys, rotation=90, parse_math=False)
         axes.set_yticks(range(len(queries)), queries, parse_math=False)
         axes.tick_params(length=0, labelsize=8.5, labelcolor=INK)

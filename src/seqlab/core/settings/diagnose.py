@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from seqlab.core.errors import UsageError
 from seqlab.core.registry import MODELS
 from seqlab.core.settings.fields import COUNT, NOT_NEGATIVE, POSITIVE, Limits, setting
 
+MOST_WEIGHTS = 20_000_000  # of each head
 INITS = ("default", "uniform", "orthogonal")
 KINDS = tuple(kind for kind in MODELS if kind != "bigram")
 
@@ -30,6 +32,12 @@ class AttentionSettings:
     sequences: int = setting(64, "sequences measured", limits=Limits(2, 10_000))
     heads: str = setting("", "only these heads: LAYER.HEAD as they are numbered, with commas between")
     shown: int = setting(24, "tokens of the example that is drawn", limits=Limits(2, 60))
+
+    def check(self) -> None:
+        if self.sequences * self.length**2 > MOST_WEIGHTS:
+            raise UsageError(
+                f"--sequences {self.sequences:,} of --length {self.length:,} have too many weights to keep; give less"
+            )
 
 
 @dataclass(frozen=True)

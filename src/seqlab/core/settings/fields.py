@@ -41,6 +41,8 @@ class Limits:
             return
         if self.words:
             raise UsageError(f"--{flag} {value} {self.words}")
+        if math.isnan(value):
+            raise UsageError(f"--{flag} {value} is no number")
         if value < self.least:
             raise UsageError(f"--{flag} {value} is too small; the least is {self.least}")
         raise UsageError(f"--{flag} {value} is too large; the most is {self.most:,}")

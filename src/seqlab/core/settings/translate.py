@@ -105,7 +105,7 @@ _BLOCKS: Preset = dict(placement="pre", aligned=True)
 _CELLS: Preset = dict(score="scaled", input_feeding=False)
 _OF_CELLS: dict[str, Preset] = {
     "small": dict(width=128, depth=1, dropout=0.1, learning_rate=4e-3) | _COMMON | _CELLS,
-    "medium": dict(width=256, depth=1, dropout=0.2, learning_rate=2e-3) | _COMMON | _CELLS,
+    "medium": dict(width=256, depth=1, dropout=0.1, learning_rate=4e-3) | _COMMON | _CELLS,
     "large": dict(width=384, depth=1, dropout=0.2, learning_rate=1.5e-3) | _COMMON | _CELLS,
     "huge": dict(width=512, depth=2, dropout=0.3, learning_rate=1e-3) | _COMMON | _CELLS,
 }

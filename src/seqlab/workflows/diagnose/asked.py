@@ -14,6 +14,8 @@ def check_page(page: Path, *, asked: bool = True) -> None:
     made."""
     if page.is_dir():
         raise UsageError(f"--out {page} is a folder; name a file")
+    if page.exists() and not page.is_file():
+        raise UsageError(f"--out {page} is no file that can be replaced; name another")
     if page.parent.exists() and not page.parent.is_dir():
         raise UsageError(f"--out {page}: {page.parent} is no folder")
     if not asked:

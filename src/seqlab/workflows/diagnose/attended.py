@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from seqlab.workflows.lm.run import LMRun
 from seqlab.workflows.translate.run import TranslatorRun
 
 BEGIN, END, WHOLE = "⊢", "⊣", "the text"
+Sees = Literal["all", "past", "before"]
 BLANKS = {" ": "␣", "\n": "↵", "\t": "⇥"}
 
 
@@ -37,13 +38,13 @@ BLANKS = {" ": "␣", "\n": "↵", "\t": "⇥"}
 class Subject:
     run: Callable[[Any], Any]  # a forward pass of a model
     losses: Callable[[Any], Tensor]  # the loss of each sequence for a model, (B,)
-    sides: Callable[[str], tuple[Side, Side, bool]]  # of the layer at a path: who asks, who is asked, causally?
+    sides: Callable[[str], tuple[Side, Side, Sees]]  # of the layer at a path: who asks, who is asked, what is seen
     what: str  # "64 sequences of …"
     unit: str  # of the loss
 
     def attended(self, path: str, weights: Tensor) -> Attended:
-        queries, keys, causal = self.sides(path)
-        return Attended(path, weights, queries, keys, causal)
+        queries, keys, sees = self.sides(path)
+        return Attended(path, weights, queries, keys, sees)
 
 
 def subject_of(run: Run, settings: AttentionSettings, text: Any, reporter: Reporter) -> Subject:
@@ -82,8 +83,9 @@ def _of_text(run: LMRun, settings: AttentionSettings, text: Any, reporter: Repor
         logits, _ = model(inputs)
         return F.cross_entropy(logits.transpose(1, 2), wanted, reduction="none").mean(1)
 
+    sees: Sees = "before" if run.settings.model.kind == "attentive-rnn" else "past"  # h_l, l < t
     what = f"{len(rows)} sequences of {length} tokens from {where}"
-    return Subject(lambda model: model(inputs), losses, lambda _path: (side, side, True), what, "nats per token")
+    return Subject(lambda model: model(inputs), losses, lambda _path: (side, side, sees), what, "nats per token")
 
 
 # --------------------------------------------------------------------------- classifiers
@@ -112,8 +114,8 @@ def _of_labelled(run: ClassifierRun, settings: AttentionSettings, text: Any, rep
     else:
         right = torch.tensor([truth[k] for k in chosen])
 
-    def sides(path: str) -> tuple[Side, Side, bool]:
-        return (summing if path.startswith("pooling") else side, side, False)
+    def sides(path: str) -> tuple[Side, Side, Sees]:
+        return (summing if path.startswith("pooling") else side, side, "all")
 
     of = "their own decisions" if truth is None else "their labels"
     what = (
@@ -138,7 +140,10 @@ def _texts(run: ClassifierRun, text: Any, reporter: Reporter) -> tuple[Sequence[
     if not is_table(str(text)):
         return read_unlabelled(str(text), encoding=data.encoding)[0], None, name
     columns = {field: getattr(data, field) or None for field in ("text", "label")}
-    source = read_labelled(str(text), **columns, encoding=data.encoding)
+    try:
+        source = read_labelled(str(text), **columns, encoding=data.encoding)
+    except UsageError:
+        raise UsageError(f"{name} has other columns than the data of the run {run.name}; give it the same") from None
     for label in source.labels:
         if label not in run.labels:
             raise UsageError(f"{name} has the label '{label}', which the run {run.name} does not know")
@@ -159,13 +164,13 @@ def _words(run: ClassifierRun, text: str) -> list[str]:
 
 
 def _of_pairs(run: TranslatorRun, settings: AttentionSettings, text: Any, reporter: Reporter) -> Subject:
-    pairs, candidates, where = _pairs(run, text, reporter)
+    pairs, candidates, where = _pairs(run, text, settings.length, reporter)
     sizes = np.maximum(*pairs.sizes)
     fitting = np.zeros(len(pairs), bool)
     fitting[candidates] = (sizes[candidates] <= settings.length) & (np.minimum(*pairs.sizes)[candidates] > 1)
     chosen = evenly(fitting, settings.sequences)
     if len(chosen) < 2:
-        raise UsageError(f"{where} has fewer than two pairs of 2 to {settings.length} pieces; give a greater --length")
+        raise UsageError(f"{where} has fewer than two pairs of 2 to {settings.length} pieces; give more or a --length")
     batch = pairs.batch(chosen)
     counts = (batch.targets != IGNORED).sum(1)
     names = run.languages.targets
@@ -176,11 +181,11 @@ def _of_pairs(run: TranslatorRun, settings: AttentionSettings, text: Any, report
     source = Side(batch.source.ids, batch.source.lengths, spelt(batch.source.ids, batch.source.lengths))
     target = Side(batch.inputs, counts, spelt(batch.inputs, counts))
 
-    def sides(path: str) -> tuple[Side, Side, bool]:
+    def sides(path: str) -> tuple[Side, Side, Sees]:
         if path.startswith("encoder"):
-            return source, source, False
+            return source, source, "all"
         own = path.startswith("decoder") and path.endswith(".attention")
-        return target, target if own else source, own
+        return (target, target, "past") if own else (target, source, "all")
 
     what = f"{len(chosen)} pairs of {where}, at most {settings.length} pieces long"
     return Subject(
@@ -199,7 +204,7 @@ def _piece(run: TranslatorRun, k: int, names: Sequence[str]) -> str:
     return f"→{names[k - first]}" if k >= first else shown(run.tokenizer.decode([k]))
 
 
-def _pairs(run: TranslatorRun, text: Any, reporter: Reporter) -> tuple[Pairs, NDArray[np.int64], str]:
+def _pairs(run: TranslatorRun, text: Any, length: int, reporter: Reporter) -> tuple[Pairs, NDArray[np.int64], str]:
     """Validation pairs of the run, those of a table, or the lines of a file with the run's own translations."""
     if text is None:
         data: Any = run.task.prepare(run.settings, reporter, Kept(run.kept, run.record["checksums"]))
@@ -209,9 +214,11 @@ def _pairs(run: TranslatorRun, text: Any, reporter: Reporter) -> tuple[Pairs, ND
         read = read_parallel(str(text), source=run.languages.source, to=names)
         sources, targets = list(read.sources), {to: list(read.targets[to]) for to in names}
     else:
-        sources = [line for line in read_unlabelled(str(text))[0] if line.strip()]
-        if not sources:
-            raise UsageError(f"{name} has no lines with words in them")
+        lines = [line for line in read_unlabelled(str(text))[0] if line.strip()]
+        sizes = [len(ids) + 1 for ids in run.tokenizer.encode_each(lines)]
+        sources = [line for line, size in zip(lines, sizes, strict=True) if size <= length]
+        if len(sources) < 2:
+            raise UsageError(f"{name} has fewer than two lines of 1 to {length - 1} pieces; give more or a --length")
         targets = {to: run.translate(sources, to, beam=1) for to in names}
         name += ", with the run's own translations"
     encoded = [Rows.of(run.tokenizer.encode_each([t or "" for t in some])) for some in (sources, *targets.values())]

@@ -61,7 +61,7 @@ class HeadRow:
         f, c = self.figures, self.change
         return [
             *(self.number, self.layer, self.place, f"{f.entropy:.2f}", f"{f.evenness:.2f}"),
-            *(f"{f.distance:.1f}", f"{c.mean:+.4f}", f"{c.low:+.4f} to {c.high:+.4f}"),
+            *("–" if f.distance is None else f"{f.distance:.1f}", f"{c.mean:+.4f}", f"{c.low:+.4f} to {c.high:+.4f}"),
         ]
 
     def as_json(self) -> dict[str, Any]:
@@ -95,6 +95,8 @@ class AttentionDiagnosis:
             )
         else:
             said += "No single head raises the loss by a settled amount when it is switched off. "
+        if len(self.heads) == 1:
+            return said.strip()
         said += f"Of {len(self.heads)} heads {idle or 'none'} could be switched off without a settled change"
         return said + (f", {spared} with a settled gain." if spared else ".")
 

@@ -18,12 +18,13 @@ from seqlab.diagnostics import (
     score_experiments,
     structure_experiments,
 )
-from seqlab.diagnostics.experiments import Experiment, Finding
+from seqlab.diagnostics.experiments import AGREES, Experiment, Finding
 from seqlab.pages.experiment_charts import experiment_picture
 from seqlab.pages.render import embedded, render
 from seqlab.training.determinism import using_threads
 from seqlab.workflows.diagnose.asked import check_page
 
+NOTE = AGREES
 HEADER = ["figure", "predicted", "measured", "95 % interval", "agrees"]
 OPTIMISERS = ("decay", "momentum", "bias-correction")
 FUNCTIONS: dict[str, Callable[[Any], Experiment]] = {
@@ -107,7 +108,7 @@ def experiments_page(found: Sequence[Experiment], title: str) -> str:
         }
         for one in found
     ]
-    return render("experiments.html.j2", title=title, experiments=shown)
+    return render("experiments.html.j2", title=title, experiments=shown, note=AGREES)
 
 
 def finding_rows(findings: Sequence[Finding]) -> list[list[str]]:
