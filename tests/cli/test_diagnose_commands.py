@@ -254,7 +254,7 @@ def test_memory_over_growing_lags(seqlab_command: Command, tmp_path: Path) -> No
         (("--models", "lstn"), "--models 'lstn' is not known; did you mean 'lstm'"),
         (("--models", "bigram"), "--models 'bigram' is not known"),
         (("--tasks", "sorting"), "--tasks 'sorting' is not known"),
-        (("--lags", "1"), "--lags 1 must lie between 3 and 5000"),
+        (("--lags", "1"), "--lags 1 must lie between 3 and 5,000"),
         (("--lags", "ten"), "--lags ten must be whole numbers"),
         (("--models", ""), "--models names nothing"),
         (("--width", "9"), "--width 9: a transformer turns pairs of numbers"),

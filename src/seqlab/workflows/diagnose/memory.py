@@ -14,6 +14,7 @@ from seqlab.core.errors import UsageError, nearest
 from seqlab.core.files import write_text
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.diagnose import KINDS, MemorySettings
+from seqlab.core.settings.experiments import listed
 from seqlab.core.settings.fields import check_group
 from seqlab.diagnostics.gradient_flow import Verdict, judge, lag_curves
 from seqlab.diagnostics.memory_tasks import LEAST_LAG, TASKS, MemoryTask, Remembered, lag_loss, learn
@@ -73,7 +74,7 @@ def diagnose_memory(
     reporter = reporter or Reporter()
     kinds = _named(settings.models, KINDS, "models")
     tasks = _named(settings.tasks, TASKS, "tasks")
-    lags = _lags(settings.lags)
+    lags = listed("lags", settings.lags, LEAST_LAG, 5000)
     check_page(Path(out))
     if "transformer" in kinds:
         heads_for(settings.width)
@@ -131,16 +132,6 @@ def _named(listed: str, known: Any, flag: str) -> list[str]:
         if names.count(name) > 1:
             raise UsageError(f"--{flag} names '{name}' twice; name each once")
     return names
-
-
-def _lags(listed: str) -> list[int]:
-    try:
-        lags = [int(part) for part in listed.split(",") if part.strip()]
-    except ValueError:
-        raise UsageError(f"--lags {listed} must be whole numbers with commas between, such as 10,50,200") from None
-    if not lags or min(lags) < LEAST_LAG or max(lags) > 5000:
-        raise UsageError(f"--lags {listed} must lie between {LEAST_LAG} and 5000")
-    return sorted(set(lags))
 
 
 def _page(rows: list[MemoryRow], basis: str) -> str:
