@@ -1,6 +1,6 @@
 """The gradient doctor: seconds for a long lag curve, and what watching costs a training.
 
-python benchmarks/bench_diagnose.py [curves] [watching]
+python benchmarks/bench_diagnose.py [curves] [looks] [watching]
 """
 
 import statistics
@@ -15,6 +15,7 @@ import torch
 from seqlab.diagnostics.gradient_flow import gradient_flow, lag_curves, last_losses
 from seqlab.models import build_lm
 from seqlab.workflows.lm.train import train_lm
+from seqlab.workflows.lm.watching import watched_gradients
 from timing import alternate, two_threads, verdict
 
 LENGTH, WIDTH, SEQUENCES = 500, 256, 16
@@ -57,7 +58,27 @@ def watching() -> None:
         print(f"{kind}: --watch-gradients 100 costs {share:+.1%} of the time (target ≤ 5 %): {reached}", flush=True)
 
 
+def one_look() -> None:
+    """A look by itself beside a step of the same model: less is left to chance than in whole trainings."""
+    for kind in ("gru", "lstm", "transformer"):
+        with tempfile.TemporaryDirectory() as folder:
+            run = train_lm("pydoc", out=Path(folder) / "run", model=kind, budget="60steps", eval_every=60, threads=2)
+            two_threads()
+            ids = torch.randint(0, run.tokenizer.vocab_size, (5000,)).numpy()
+            spent = []
+            for _ in range(9):
+                begun = time.perf_counter()
+                watched_gradients(run.model, ids, run.tokenizer.begin_id)
+                spent.append(time.perf_counter() - begun)
+            look, step = statistics.median(spent), run.final["seconds"] / 60
+            share = look / step / 100
+            said = (
+                f"{kind}: a look takes {1e3 * look:.0f} ms, a step {1e3 * step:.0f} ms: {share:.1%} of a hundred steps"
+            )
+            print(f"{said} (target ≤ 5 %): {verdict(share <= TARGET_SHARE)}", flush=True)
+
+
 if __name__ == "__main__":
     two_threads()
-    for name in sys.argv[1:] or ("curves", "watching"):
-        {"curves": long_curves, "watching": watching}[name]()
+    for name in sys.argv[1:] or ("curves", "looks", "watching"):
+        {"curves": long_curves, "looks": one_look, "watching": watching}[name]()

@@ -68,7 +68,7 @@ class Saturation:
 
     widths: str = setting("16,64,256,1024", "widths d, with commas between")
     keys: int = setting(16, "keys n that a query chooses among", limits=Limits(2, 1000))
-    draws: int = setting(10_000, "queries drawn for each width", limits=REPEATED)
+    draws: int = setting(6_000, "queries drawn for each width", limits=REPEATED)
     seed: int = setting(0, SEED, limits=SEEDS)
 
     def check(self) -> None:
