@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -74,13 +74,7 @@ class AttentiveRNN(nn.Module):
     def forward(
         self, x: Tensor, state: AttentiveState | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, AttentiveState]:
-        inputs, state, real = self._opened(x, state, lengths)
-        outputs = []
-        for t, u in enumerate(inputs):
-            alive = None if real is None else real[:, t]
-            outputs.append(_or_zero(self._step(u, state)[0], alive))
-            state = self._remember(state, outputs[-1], alive)
-        return self._stacked(outputs, x), state
+        return self._walked(lambda u, before: self._step(u, before)[0], x, state, lengths)
 
     def watch(
         self, x: Tensor, state: AttentiveState | None = None, lengths: Tensor | None = None
@@ -107,13 +101,27 @@ class AttentiveRNN(nn.Module):
         self, x: Tensor, state: AttentiveState | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, AttentiveState]:
         """The same without attention: a_t = 0, h_t = h̃_t."""
+        return self._walked(self._candidate, x, state, lengths)
+
+    def _walked(
+        self,
+        step: Callable[[Tensor, AttentiveState], Tensor],
+        x: Tensor,
+        state: AttentiveState | None,
+        lengths: Tensor | None,
+    ) -> tuple[Tensor, AttentiveState]:
+        """Position by position: h_t from U x_t + b and the state before it, which then remembers h_t."""
         inputs, state, real = self._opened(x, state, lengths)
         outputs = []
         for t, u in enumerate(inputs):
             alive = None if real is None else real[:, t]
-            outputs.append(_or_zero(torch.tanh(torch.addmm(u, state.hidden, self.weight_hh.t())), alive))
+            outputs.append(_or_zero(step(u, state), alive))
             state = self._remember(state, outputs[-1], alive)
         return self._stacked(outputs, x), state
+
+    def _candidate(self, u: Tensor, state: AttentiveState) -> Tensor:
+        """h̃_t = tanh(U x_t + b + W h_{t−1})    (B, H)"""
+        return torch.tanh(torch.addmm(u, state.hidden, self.weight_hh.t()))
 
     def _opened(
         self, x: Tensor, state: AttentiveState | None, lengths: Tensor | None
@@ -136,7 +144,7 @@ class AttentiveRNN(nn.Module):
         `place` = (end, L): the memory stands before column `end` of L; nothing else may be attended to.
         """
         memory, mask = state.memory, state.mask
-        candidate = torch.tanh(torch.addmm(u, state.hidden, self.weight_hh.t()))
+        candidate = self._candidate(u, state)
         if memory.shape[1] == 0 and place is None:
             return (candidate,)
         scores = self._scores(candidate[:, None], memory)[:, 0]
