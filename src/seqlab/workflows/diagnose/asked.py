@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 from seqlab.core.errors import UsageError
@@ -22,8 +23,10 @@ def check_page(page: Path, *, asked: bool = True) -> None:
         return
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=page.parent):
+            pass
     except OSError as error:
-        raise UsageError(f"--out {page}: the folder cannot be made ({error.strerror})") from None
+        raise UsageError(f"--out {page}: nothing can be written there ({error.strerror})") from None
 
 
 def heads_for(width: int) -> int:
