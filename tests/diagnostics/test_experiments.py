@@ -14,6 +14,7 @@ import seqlab
 from seqlab.core.errors import UsageError
 from seqlab.core.settings.experiments import EXPERIMENTS
 from seqlab.diagnostics import attention_experiments as attention
+from seqlab.diagnostics import extraction_experiment as projection
 from seqlab.diagnostics import optimiser_experiments as optimisers
 from seqlab.diagnostics import score_experiments as scores
 from seqlab.diagnostics import structure_experiments as structure
@@ -83,8 +84,8 @@ WRONG: list[tuple[str, Any, str, Wrong, str]] = [
         "¼ twice",
     ),
     ("noisy-length", attention, "failing_formula", lambda lam, v, a, n: 0.25, "variance taken as standard deviation"),
-    ("extraction", attention, "angle_formula", lambda degrees: math.sin(math.radians(degrees)), "sine for cosine"),
-    ("extraction", attention, "unnormed_formula", lambda G: 0.0, "GGᵀ for any basis"),
+    ("extraction", projection, "angle_formula", lambda degrees: math.sin(math.radians(degrees)), "sine for cosine"),
+    ("extraction", projection, "unnormed_formula", lambda G: 0.0, "GGᵀ for any basis"),
     ("receptive-field", structure, "receptive_field_formula", lambda k, n, T: min(T, k**n), "without the residual"),
     ("receptive-field", structure, "receptive_field_formula", lambda k, n, T: (k + 1) ** n, "more than there are"),
     ("normalisation", structure, "norm_formula", lambda d, g, v=1.0, e=0.0: g * math.sqrt(d), "γ for |γ|, no ε"),
@@ -123,7 +124,7 @@ def test_the_transpose_alone_extracts_nothing(monkeypatch: pytest.MonkeyPatch) -
     def transposed(basis: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return basis.T, torch.eye(*basis.shape, dtype=basis.dtype)
 
-    monkeypatch.setattr(attention, "orthonormal_projection", transposed)
+    monkeypatch.setattr(projection, "orthonormal_projection", transposed)
     found = seqlab.run_experiment("extraction", **SMALL["extraction"])
     assert not found.findings[0].agrees
 

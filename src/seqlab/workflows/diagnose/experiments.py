@@ -14,6 +14,7 @@ from seqlab.core.settings.experiments import EXPERIMENTS
 from seqlab.core.settings.fields import check_group
 from seqlab.diagnostics import (
     attention_experiments,
+    extraction_experiment,
     optimiser_experiments,
     score_experiments,
     structure_experiments,
@@ -33,7 +34,7 @@ FUNCTIONS: dict[str, Callable[[Any], Experiment]] = {
     "copying": attention_experiments.copying,
     "averaging": attention_experiments.averaging,
     "noisy-length": attention_experiments.noisy_length,
-    "extraction": attention_experiments.extraction,
+    "extraction": extraction_experiment.extraction,
     "receptive-field": structure_experiments.receptive_field,
     "normalisation": structure_experiments.normalisation,
     "permutation": structure_experiments.permutation,
