@@ -10,7 +10,7 @@ from seqlab.pages.canvas import blank_figure, plain, png
 from seqlab.pages.charts import COLOURS, INK
 
 ACROSS = 3  # panels side by side
-LEAST, NARROWEST = 1e-6, 5.0  # what is smaller is nothing; so much is between the ends of an axis
+LEAST, NARROWEST = 1e-6, 2.5  # what is smaller is nothing; so much is between the ends of an axis
 Point = tuple[float, float, float, float]  # m, mean, low, high
 MARKS = {"independent": "o", "orthogonal": "s"}
 
@@ -25,7 +25,7 @@ class Panel:
 
 def approximation_picture(panels: Sequence[Panel]) -> bytes:
     """A panel for each head or logit scale, both axes logarithmic, as PNG."""
-    across = min(ACROSS, len(panels))
+    across = 2 if len(panels) == 4 else min(ACROSS, len(panels))
     down = -(-len(panels) // across)
     figure = blank_figure(max(3.1 * across, 5.2) + 0.4, 2.5 * down + 0.7)
     grid = figure.subplots(down, across, squeeze=False)
@@ -34,7 +34,6 @@ def approximation_picture(panels: Sequence[Panel]) -> bytes:
             axes.set_visible(False)
             continue
         _draw(axes, panels[number])
-        axes.set_ylim(*_range(panels[number]))
         if number + across >= len(panels):
             axes.set_xlabel("random features m", fontsize=9)
         if number % across == 0:
@@ -62,7 +61,9 @@ def _draw(axes: Any, panel: Panel) -> None:
     axes.xaxis.set_major_locator(FixedLocator(places))
     axes.xaxis.set_major_formatter(FormatStrFormatter("%d"))
     axes.xaxis.set_minor_locator(FixedLocator([]))
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    bottom, top = _range(panel)
+    axes.set_ylim(bottom, top)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if top > 8 * bottom else (1, 2, 3, 4, 5, 6, 8)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(labelsize=8.5, labelcolor=INK)

@@ -154,8 +154,8 @@ def answer(cases: Sequence[Any], *, of_run: bool) -> str:
     misses = sorted(case.found.largest.variation.mean for case in cases)
     even = sorted(case.found.uniform.variation.mean for case in cases)
     return (
-        f"{random}, separable attention {_count(apart, len(cases), what)}. Random features with m = {most} still miss by "
-        f"{_span(misses)}, uniform attention by {_span(even)}."
+        f"{random}, separable attention {_count(apart, len(cases), what)}. Random features with m = {most} still miss "
+        f"by {_span(misses)}, uniform attention by {_span(even)}."
     )
 
 
