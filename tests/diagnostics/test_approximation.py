@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -35,6 +36,8 @@ from seqlab.diagnostics.kernel_variance import (
 from seqlab.diagnostics.queries_and_keys import asked_of, layers_with_heads
 from seqlab.layers import MultiHeadAttention, RotaryPosition
 from seqlab.ops.linear_attention import gaussian_directions
+from seqlab.workflows.diagnose.approximation import Case
+from seqlab.workflows.diagnose.approximation_words import answer, sentence
 
 Q, K, V = (torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(s), dtype=torch.float64) for s in range(3))
 
@@ -121,11 +124,11 @@ def test_without_values_there_is_no_error_of_the_output() -> None:
 # --------------------------------------------------------------------------- verdicts
 
 
-def judged_on(scale: float, width: int, features: list[int], **options: bool) -> object:
+def judged_on(scale: float, width: int, features: list[int]) -> Any:
     heads = []
     for seed in range(8):
         q, k = (math.sqrt(scale) * torch.randn(1, 24, width, generator=fresh(seed + s)).double() for s in (0, 100))
-        heads.append(Heads(q, k, **options))
+        heads.append(Heads(q, k))
     methods = methods_of(features, [False, True])
     streams = [lambda m, n=n: fresh(1000 * n + m.features + m.orthogonal) for n in range(8)]
     errors = [sequence_errors(one, methods, 2, draw) for one, draw in zip(heads, streams, strict=True)]
@@ -146,6 +149,11 @@ def test_few_features_are_worth_nothing_on_large_logits() -> None:
     assert all(error.word == "worse" for error in found.random)
     assert found.pairs.unresolved(64) == 1.0
     assert found.as_json()["beats_uniform_from"] == {"independent": None, "orthogonal": None}
+    said = sentence(Case("d = 64, logit scale 2", "width d = 64", 64, 2.0, found, []))
+    last = found.largest.variation
+    assert f"miss by {last.mean:.3f} ({last.low:.3f} to {last.high:.3f}), uniform attention by" in said
+    assert ": worth nothing here; separable attention misses by" in said
+    assert "‖q+k‖² > ln m for 100 % of the pairs even with m = 64: these are not resolved." in said
 
 
 def test_uniform_attention_beats_all_where_keys_are_the_same() -> None:
@@ -156,6 +164,14 @@ def test_uniform_attention_beats_all_where_keys_are_the_same() -> None:
     assert found.uniform.variation.mean == pytest.approx(0, abs=1e-12)
     assert found.even
     assert found.beating is None
+    case = Case("0.1", "blocks.0.attention", 3, None, found, [])
+    assert sentence(case) == (
+        "Head 0.1 (blocks.0.attention): softmax attention is itself uniform here, so that nothing can beat uniform "
+        "attention."
+    )
+    assert "beat uniform attention in none of 1 heads, separable attention in none of 1 heads" in answer(
+        [case], of_run=True
+    )
 
 
 def test_a_smaller_m_that_wins_alone_does_not_count() -> None:
