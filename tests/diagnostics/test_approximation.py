@@ -183,6 +183,19 @@ def test_a_smaller_m_that_wins_alone_does_not_count() -> None:
     assert found.beats_from(False).method.features == 16
 
 
+def test_weights_that_are_nearer_may_mix_values_that_are_farther() -> None:
+    names = methods_of([4], [False])
+    values = {names[0]: [0.5, 0.5, 0.8], names[1]: [0.4, 0.4, 0.7], names[2]: [0.3, 0.3, 0.9]}
+    errors = [{m: torch.tensor([x]) + 0.001 * n * (m != UNIFORM) for m, x in values.items()} for n in range(3)]
+    found = judged(errors, [Heads(Q[:1], K[:1])] * 3, 0)
+    assert (found.largest.word, found.largest.output_word, found.separable.output_word) == ("better", "worse", "better")
+    case = Case("0.0", "layer", 3, None, found, [])
+    said = "In the output random features with m = 4 miss by 0.901 (0.899 to 0.903), uniform attention by 0.800: worth"
+    assert said in sentence(case)
+    said = "In the output they beat it in none of 1 heads, separable attention in 1 of 1 heads."
+    assert answer([case], of_run=True).endswith(said)
+
+
 def test_the_scale_is_that_of_the_logits_in_a_row() -> None:
     """What all keys of a row share changes no weight and counts for nothing."""
     heads = Heads(Q, K, causal=True)

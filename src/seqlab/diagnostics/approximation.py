@@ -183,19 +183,29 @@ class Error:
     frobenius: Change
     output: Change | None
     against_uniform: Change | None  # total variation minus that of uniform attention; None: it is uniform
+    output_against_uniform: Change | None = None
 
     @property
     def word(self) -> str:
         """better or worse than uniform attention, or undecided."""
-        apart = self.against_uniform
-        if apart is None or not apart.settled:
-            return "undecided"
-        return "better" if apart.mean < 0 else "worse"
+        return _word(self.against_uniform)
+
+    @property
+    def output_word(self) -> str:
+        """The same of what is mixed: values that cancel under uniform attention may not under wrong weights."""
+        return _word(self.output_against_uniform)
 
     def as_json(self) -> dict[str, Any]:
-        shown = {name: _plain(getattr(self, name)) for name in (*FIGURES, "against_uniform")}
+        shown = {name: _plain(getattr(self, name)) for name in (*FIGURES, "against_uniform", "output_against_uniform")}
         named: dict[str, Any] = {"features": self.method.features, "directions": DIRECTIONS[self.method.orthogonal]}
-        return (named if self.method.kind == "random" else {}) | shown | {"verdict": self.word}
+        words = {"verdict": self.word, "output_verdict": self.output_word}
+        return (named if self.method.kind == "random" else {}) | shown | words
+
+
+def _word(apart: Change | None) -> str:
+    if apart is None or not apart.settled:
+        return "undecided"
+    return "better" if apart.mean < 0 else "worse"
 
 
 def _plain(change: Change | None) -> dict[str, float] | None:
@@ -274,5 +284,8 @@ def judged(errors: Sequence[dict[Method, Tensor]], sequences: Sequence[Heads], h
 def _error(method: Method, values: Tensor, uniform: Tensor) -> Error:
     variation, frobenius = change_of(values[:, 0]), change_of(values[:, 1])
     output = None if bool(values[:, 2].isnan().any()) else change_of(values[:, 2])
-    apart = None if method == UNIFORM else change_of(values[:, 0] - uniform[:, 0])
-    return Error(method, variation, frobenius, output, apart)
+    if method == UNIFORM:
+        return Error(method, variation, frobenius, output, None)
+    apart = values - uniform
+    mixed = None if output is None else change_of(apart[:, 2])
+    return Error(method, variation, frobenius, output, change_of(apart[:, 0]), mixed)

@@ -107,6 +107,7 @@ def sentence(case: Any) -> str:
     if one.even:
         return f"{said}softmax attention is itself uniform here, so that nothing can beat uniform attention."
     said += f"{_random(one)}; {_separable(one)}."
+    said += _output(one)
     most = one.largest.method.features
     share = one.pairs.unresolved(most)
     if share >= MOSTLY:
@@ -128,6 +129,18 @@ def _random(one: Any) -> str:
     return (
         f"random features with m = {last.method.features} ({DIRECTIONS[last.method.orthogonal]}) miss by "
         f"{_interval(last.variation)}, {uniform}: {verdict}"
+    )
+
+
+def _output(one: Any) -> str:
+    """What becomes of it in the output, where there are values: nearer weights need not mix nearer values."""
+    last = one.largest
+    if last.output is None:
+        return ""
+    verdict = {"better": "better", "worse": "worth nothing there", "undecided": "no settled difference"}
+    return (
+        f" In the output random features with m = {last.method.features} miss by {_interval(last.output)}, uniform "
+        f"attention by {one.uniform.output.mean:.3f}: {verdict[last.output_word]}."
     )
 
 
@@ -155,7 +168,19 @@ def answer(cases: Sequence[Any], *, of_run: bool) -> str:
     even = sorted(case.found.uniform.variation.mean for case in cases)
     return (
         f"{random}, separable attention {_count(apart, len(cases), what)}. Random features with m = {most} still miss "
-        f"by {_span(misses)}, uniform attention by {_span(even)}."
+        f"by {_span(misses)}, uniform attention by {_span(even)}.{_mixed(cases, what)}"
+    )
+
+
+def _mixed(cases: Sequence[Any], what: str) -> str:
+    """The same count for the output, at the largest m."""
+    if any(case.found.uniform.output is None for case in cases):
+        return ""
+    last, separable = ([getattr(case.found, name) for case in cases] for name in ("largest", "separable"))
+    useful, apart = ([e for e in some if e.output_word == "better"] for some in (last, separable))
+    return (
+        f" In the output they beat it {_count(useful, len(cases), what)}, separable attention "
+        f"{_count(apart, len(cases), what)}."
     )
 
 
