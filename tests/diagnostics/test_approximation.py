@@ -174,6 +174,15 @@ def test_uniform_attention_beats_all_where_keys_are_the_same() -> None:
     )
 
 
+def test_nothing_wins_by_rounding() -> None:
+    names = methods_of([4], [False])
+    values = dict(zip(names, (1e-9, 1e-9, 1e-10), strict=True))
+    errors = [{m: torch.full((1, 3), x * (1 + 0.01 * n)) for m, x in values.items()} for n in range(3)]
+    found = judged(errors, [Heads(Q[:1], K[:1])] * 3, 0)
+    assert found.largest.word == "better"
+    assert found.beating is None
+
+
 def test_a_smaller_m_that_wins_alone_does_not_count() -> None:
     """Each must beat uniform attention from the least m on."""
     names = methods_of([4, 8, 16], [False])
