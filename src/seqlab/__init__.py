@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from seqlab.core.taps import tap_names as tap_names
     from seqlab.core.taps import taps as taps
+    from seqlab.diagnostics.cost import cost as cost
     from seqlab.diagnostics.gradient_flow import gradient_flow as gradient_flow
     from seqlab.evaluation.outsiders import ModuleScorer
     from seqlab.evaluation.perplexity import figures_of
@@ -74,6 +75,7 @@ _PUBLIC = {
     "perplexity_sheet": "seqlab.workflows.sheet.sheet:perplexity_sheet",
     "domain_matrix": "seqlab.workflows.sheet.matrix:domain_matrix",
     "compare_optimisers": "seqlab.workflows.duel.optimisers:compare_optimisers",
+    "cost": "seqlab.diagnostics.cost:cost",
     "gradient_flow": "seqlab.diagnostics.gradient_flow:gradient_flow",
     "diagnose_memory": "seqlab.workflows.diagnose.memory:diagnose_memory",
     "diagnose_approximation": "seqlab.workflows.diagnose.approximation:diagnose_approximation",

@@ -120,7 +120,9 @@ def test_flops_of_torch_s_own_layers() -> None:
 def test_flops_of_a_block_are_those_of_its_parts() -> None:
     own, cross = MultiHeadAttention(8, 2), MultiHeadAttention(8, 2)
     block = EncoderDecoderBlock(own, cross, norm="rms")
-    assert forward_flops(block, 9) == 2 * forward_flops(own, 9) + 2 * (2 * 8 * 32)
+    causal = 2 * 8 * 32 + 4 * 8 * (9 + 1) / 2  # a position of the block sees itself and those before it
+    assert forward_flops(own, 9) == 2 * 8 * 32 + 4 * 8 * 9  # bare, it is asked about all of them
+    assert forward_flops(block, 9) == causal + forward_flops(cross, 9) + 2 * (2 * 8 * 32)
     assert forward_flops(nn.Sequential(block, block), 9) == forward_flops(block, 9)  # counted once
 
 

@@ -1,6 +1,10 @@
-"""What a model costs, counted on its shapes: parameters, and floating-point operations for each token.
+"""What a model costs, counted on its shapes: by part, as formulas and as numbers.
 
 One multiply-add is two operations. Only products are counted: what norms, gates and softmax add is small beside them.
+
+    cost = seqlab.cost(model, batch=8, length=128)
+    for part in cost.parts:
+        print(part.name, part.parameters, part.flops_forward, part.formula)
 
 A layer of your own is counted once its type says what it costs, everything inside it included:
 
@@ -10,51 +14,227 @@ A layer of your own is counted once its type says what it costs, everything insi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
-from seqlab.core.errors import UsageError
-from seqlab.core.traits import LOOKED_UP, NORM_LAYERS
-from seqlab.layers import AttentiveRNN, MultiHeadAttention, RotaryPosition, SinusoidalPosition
-from seqlab.layers.recurrent import Recurrent
+from seqlab.core.errors import UsageError, nearest
+from seqlab.core.settings.training import OPTIMISERS
+from seqlab.diagnostics.cost_models import MODEL_TERMS
+from seqlab.diagnostics.cost_terms import (
+    BACKWARD,
+    PARTS,
+    Inside,
+    Term,
+    Use,
+    formula,
+    parameters,
+    renamed,
+    total,
+)
+from seqlab.training.optim import decay_groups
 
-BACKWARD = 2  # the gradients by the inputs and by the weights: each as many products as the forward pass
+FlopCount = Callable[[Any, int], float]  # (module, context) -> operations of its forward pass for one token
+
+FORWARD_FLOPS: dict[type[nn.Module], FlopCount] = {}  # layers of your own; part "other"
+
+MOMENTS = {"sgd": 0, "momentum": 1, "momentum-average": 1}  # numbers kept for each weight; the others keep 2
 
 
-def count_parameters(model: Any) -> int:
-    return sum(weight.numel() for weight in model.parameters())
+# --------------------------------------------------------------------------- the figures
 
 
-def training_flops(model: Any, context: int) -> float:
-    """Operations of forward and backward pass for one token."""
-    return (1 + BACKWARD) * forward_flops(model, context)
+@dataclass(frozen=True)
+class Part:
+    """What one part costs, for a whole batch. A formula and its number come from the same terms."""
+
+    name: str
+    parameters: int
+    flops_forward: float
+    flops_backward: float
+    saved: int  # bytes that are kept for the backward pass
+    formula: str  # of flops_forward
+    formula_parameters: str
+    formula_saved: str
 
 
-def forward_flops(model: nn.Module, context: int) -> float:
-    """Operations of the forward pass for one token, in training on windows of `context` tokens.
+@dataclass(frozen=True)
+class Cost:
+    """What one training step on batch × length positions costs.
 
-        Σ over the layers  2 · (entries of the matrices that a token is multiplied with)  +  what attending adds
+    flops_forward    2 for each multiply-add, of the whole batch
+    flops_backward   two gradients of every product, so twice the forward pass, and less where a factor does not learn;
+                     scores that a fused kernel computes again are not counted again
+    memory_bytes     weights + gradients + what the optimiser keeps + activations saved for the backward pass
+    symbols          what the symbols of the formulas mean here
+    not_measured     layers of one's own, whose activations are not known and not in memory_bytes
+    """
+
+    batch: int
+    length: int
+    source_length: int | None
+    optimiser: str
+    parts: tuple[Part, ...]
+    symbols: dict[str, int]
+    weight_bytes: int
+    gradient_bytes: int
+    optimiser_bytes: int  # moments, and the average of the weights where there is one
+    not_measured: tuple[str, ...]
+    at: Callable[[int], Cost] = field(repr=False, compare=False)  # the same at another length
+
+    @property
+    def parameters(self) -> int:
+        return sum(part.parameters for part in self.parts)
+
+    @property
+    def flops_forward(self) -> float:
+        return sum(part.flops_forward for part in self.parts)
+
+    @property
+    def flops_backward(self) -> float:
+        return sum(part.flops_backward for part in self.parts)
+
+    @property
+    def saved_bytes(self) -> int:
+        return sum(part.saved for part in self.parts)
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.weight_bytes + self.gradient_bytes + self.optimiser_bytes + self.saved_bytes
+
+    def part(self, name: str) -> Part:
+        """One of PARTS; all its figures are 0 where the model has none."""
+        return next((part for part in self.parts if part.name == name), Part(name, 0, 0, 0, 0, "0", "0", "0"))
+
+
+def cost(
+    model: Any,
+    batch: int = 8,
+    length: int = 128,
+    *,
+    source_length: int | None = None,
+    optimiser: str = "adamw",
+    ema: bool = False,
+) -> Cost:
+    """What a run of any task, a model or a layer costs in one training step.
+
+    `length` positions of each of `batch` sequences; an encoder-decoder reads as many of the source, unless
+    `source_length` says otherwise, and a bare attention layer with a `source_length` is asked across two texts. In a
+    bag of features `length` is how many there are. memory_bytes holds weights, gradients, the optimiser's moments
+    (adam, adamw: two; momentum: one; sgd: none; muon: one for matrices, two for the rest), with `ema` an average of the
+    weights, and the activations that one step saves, in the weights' number type. A layer that is not known is
+    refused. Models without numbers in them (torch's device "meta") are counted like others.
+    """
+    module = _module(model)
+    for name, number in (("batch", batch), ("length", length), ("source_length", source_length)):
+        if number is not None and number < 1:
+            raise UsageError(f"{name} {number} is too small; the least is 1")
+    if optimiser not in OPTIMISERS:
+        raise UsageError(f"optimiser '{optimiser}' is not known{nearest(optimiser, OPTIMISERS)}")
+    weights = list(module.parameters())
+    number = next((weight.element_size() for weight in weights), 4)
+    use = Use(batch, length, keys=source_length, source=source_length, number=number)
+    walk = Walk(module)
+    terms, symbols = renamed(walk.terms(use))
+    learning = [weight for weight in weights if weight.requires_grad]
+    moments = sum(_moments(module, optimiser, learning))
+    return Cost(
+        *(batch, length, source_length, optimiser),
+        parts=_parts(terms),
+        symbols=symbols,
+        weight_bytes=_bytes(weights),
+        gradient_bytes=_bytes(learning),
+        optimiser_bytes=moments + (_bytes(weights) if ema else 0),
+        not_measured=tuple(walk.own),
+        at=lambda other: cost(module, batch, other, source_length=source_length, optimiser=optimiser, ema=ema),
+    )
+
+
+def _module(model: Any) -> nn.Module:
+    """A run has its model."""
+    found = model if isinstance(model, nn.Module) else getattr(model, "model", None)
+    if not isinstance(found, nn.Module):
+        raise UsageError(f"a cost is counted of a run, a model or a layer, not of {type(model).__name__}")
+    return found
+
+
+def _parts(terms: list[Term]) -> tuple[Part, ...]:
+    found = []
+    for name in PARTS:
+        own = [term for term in terms if term.part == name]
+        products, sizes, kept = (
+            [term for term in own if term.what == what] for what in ("flops", "parameters", "saved")
+        )
+        if own:
+            backward = sum(term.value * term.backward for term in products)
+            figures = int(total(sizes)), total(products), backward, int(total(kept))
+            found.append(Part(name, *figures, formula(products), formula(sizes), formula(kept)))
+    return tuple(found)
+
+
+def _bytes(weights: list[nn.Parameter]) -> int:
+    return sum(weight.numel() * weight.element_size() for weight in weights)
+
+
+def _moments(model: nn.Module, optimiser: str, learning: list[nn.Parameter]) -> Iterator[int]:
+    """Bytes that the optimiser keeps of each weight. Muon turns the matrices, AdamW moves the rest."""
+    turned: set[int] = set()
+    if optimiser == "muon":
+        decayed = (group["params"] for group in decay_groups(model, 1.0) if group["weight_decay"])
+        turned = {id(weight) for weights in decayed for weight in weights if weight.ndim == 2}
+    for weight in learning:
+        yield _bytes([weight]) * (1 if id(weight) in turned else MOMENTS.get(optimiser, 2))
+
+
+# --------------------------------------------------------------------------- the walk
+
+
+class Walk:
+    """From a model to its terms: a layer that is known says what it costs; a container costs what is inside it.
 
     A layer is counted once. One whose type is not known is refused: a silent zero would pass for a figure.
     """
-    total = 0.0
-    answered_for: set[int] = set()
-    for path, module in model.named_modules():
-        if id(module) in answered_for:
-            continue
-        count = _count_of(module)
-        if count is not None:
-            total += count(module, context)
-            answered_for |= {id(part) for part in module.modules()}
-        elif not _costs_nothing_itself(module):
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.own: list[str] = []  # layers that only FORWARD_FLOPS knows
+        self._seen: set[int] = set()
+
+    def terms(self, use: Use) -> Iterator[Term]:
+        return self._of(self.model, use, "")
+
+    def _of(self, module: nn.Module, use: Use, path: str) -> Iterator[Term]:
+        if id(module) in self._seen:
+            return
+        self._seen.add(id(module))
+        kind = next((kind for kind in type(module).__mro__ if kind in FORWARD_FLOPS or kind in MODEL_TERMS), None)
+        if kind in FORWARD_FLOPS:
+            self.own.append(path)
+            yield from _own_terms(module, use, FORWARD_FLOPS[kind])
+        elif kind is not None:
+            for term in MODEL_TERMS[kind](module, use):
+                if isinstance(term, Inside):
+                    yield from self._of(getattr(module, term.name), term.use, _within(path, term.name))
+                else:
+                    yield term
+        elif _costs_nothing_itself(module):
+            for name, child in module.named_children():
+                yield from self._of(child, use, _within(path, name))
+            return
+        else:
             raise UsageError(_unknown(path, module))
-    return total
+        self._seen |= {id(part) for part in module.modules()}
 
 
-def _count_of(module: nn.Module) -> FlopCount | None:
-    return next((FORWARD_FLOPS[kind] for kind in type(module).__mro__ if kind in FORWARD_FLOPS), None)
+def _own_terms(module: nn.Module, use: Use, count: FlopCount) -> Iterator[Term]:
+    yield Term("flops", "other", count(module, use.length), use.rows)
+    yield parameters("other", ("weights", count_parameters(module)))
+
+
+def _within(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
 def _costs_nothing_itself(module: nn.Module) -> bool:
@@ -73,58 +253,138 @@ def _unknown(path: str, module: nn.Module) -> str:
     )
 
 
-# --------------------------------------------------------------------------- the layers
+# --------------------------------------------------------------------------- for one token
 
 
-def _nothing(module: nn.Module, context: int) -> float:
-    return 0.0
+def count_parameters(model: Any) -> int:
+    return sum(weight.numel() for weight in model.parameters())
 
 
-def _linear(layer: nn.Linear, context: int) -> float:
-    """By its sizes: the weight itself may be another's, where the embedding serves as the output layer."""
-    return 2.0 * layer.in_features * layer.out_features
+def training_flops(model: Any, context: int) -> float:
+    """Operations of forward and backward pass for one token, each product with both its gradients."""
+    return (1 + BACKWARD) * forward_flops(model, context)
 
 
-def _every_matrix(layer: nn.Module, context: int) -> float:
-    """A token meets every entry of every matrix once."""
-    return 2.0 * sum(weight.numel() for weight in layer.parameters(recurse=False) if weight.ndim >= 2)
+def forward_flops(model: nn.Module, context: int) -> float:
+    """Operations of the forward pass for one token, in training on windows of `context` tokens.
 
+        Σ over the layers  2 · (entries of the matrices that a token is multiplied with)  +  what attending adds
 
-def _attentive(layer: AttentiveRNN, context: int) -> float:
-    """Scores and mixing take 4 · width · keys seen; that is (C−1)/2 on average, since a position does not see itself.
-
-    The additive score vᵀ tanh(W_1 q + W_2 k) multiplies every key by W_2 anew; one W_2 is among the matrices.
+    A window of the layers themselves is as wide as these.
     """
-    keys, width = (context - 1) / 2, layer.hidden_size
-    again = 2.0 * width * width * (keys - 1) if layer.score == "additive" else 0.0
-    return _every_matrix(layer, context) + 4 * width * keys + again
+    terms = Walk(model).terms(Use(1, context, windowed=False))
+    return total(term for term in terms if term.what == "flops") / context
 
 
-def _attention(layer: MultiHeadAttention, context: int) -> float:
-    """The projections, and scores and mixing of (C+1)/2 keys on average: 4 · width · keys.
+# --------------------------------------------------------------------------- the bottleneck
 
-    Linear attention adds to its sums and reads them instead, 2·F·d each for every head, F features of d numbers;
-    random features are products themselves, of queries and of keys.
-    """
-    projections = _linear(layer.project_in, context) + _linear(layer.project_out, context)
-    width = layer.n_heads * layer.head_width
-    if layer.kind == "softmax":
-        return projections + 4 * width * (context + 1) / 2
-    features = layer.head_width if layer.kind == "separable" else len(layer.directions)
-    drawn = 4 * features * width if layer.kind == "random_features" else 0
-    return projections + 4 * features * width + drawn
+LONGEST = 1 << 24  # positions: a part that has not overtaken by then never does
+TOGETHER = {"scores": "scores and mixing", "mixing": "scores and mixing"}  # both grow with every pair of positions
 
 
-FlopCount = Callable[[Any, int], float]  # (module, context) -> operations of its forward pass for one token
+@dataclass(frozen=True)
+class Bottleneck:
+    """The part with most operations, and where that moves: the least length at which another takes as many or more."""
 
-FORWARD_FLOPS: dict[type[nn.Module], FlopCount] = {
-    nn.Linear: _linear,
-    nn.Conv1d: _every_matrix,
-    nn.RNNBase: _every_matrix,
-    Recurrent: _every_matrix,
-    AttentiveRNN: _attentive,
-    MultiHeadAttention: _attention,
-    SinusoidalPosition: _nothing,
-    RotaryPosition: _nothing,
-    **dict.fromkeys((*LOOKED_UP, *NORM_LAYERS), _nothing),
+    part: str
+    share: float  # of all operations
+    since: int | None  # the length from which on it has been the largest; None: from the first position on
+    before: str | None  # what was the largest there
+    until: int | None  # the length at which another overtakes it; None: none ever does
+    after: str | None  # which
+
+
+def bottleneck(cost: Cost) -> Bottleneck:
+    """Of bare self-attention of width d: 8nd² for the projections, 4n²d for scores and mixing, equal at n = 2d."""
+    shares = _grouped(cost)
+    part = max(shares, key=lambda name: shares[name])
+    if not any(shares.values()):
+        raise UsageError("the model multiplies nothing, so it has no bottleneck")
+
+    def rivals(length: int) -> list[str]:
+        """Parts that take as many operations or more at this length."""
+        found = _grouped(cost.at(length))
+        return [name for name in found if name != part and found[name] >= found[part]]
+
+    def largest(length: int) -> bool:
+        found = _grouped(cost.at(length))
+        return found[part] == max(found.values())
+
+    until = _first(lambda length: bool(rivals(length)), cost.length)
+    since = None if largest(1) else _first(largest, 1)
+    return Bottleneck(
+        part,
+        shares[part] / sum(shares.values()),
+        since,
+        None if since is None else max(others := _grouped(cost.at(since - 1)), key=lambda name: others[name]),
+        until,
+        None if until is None else rivals(until)[0],
+    )
+
+
+def _grouped(cost: Cost) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for part in cost.parts:
+        name = TOGETHER.get(part.name, part.name)
+        found[name] = found.get(name, 0) + part.flops_forward
+    return found
+
+
+def _first(holds: Callable[[int], bool], start: int) -> int | None:
+    """The least length from `start` on at which something holds that then goes on to hold."""
+    low, high = start, start
+    while not holds(high):
+        low, high = high, 2 * high
+        if high > LONGEST:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+# --------------------------------------------------------------------------- beside the textbook
+
+TOTALS = {
+    "encoder self-attention": "M²k + Mk²",
+    "cross-attention": "MNk + (M+N)k²",
+    "decoder self-attention": "N²k + Nk²",
+    "separable attention": "nd²",
+    "random-feature attention": "nmd",
 }
+
+
+@dataclass(frozen=True)
+class Textbook:
+    """Multiply-adds of the attention layers of one kind, for one sequence: as textbooks give them, and as counted.
+
+    Textbooks leave out constants: the projections are four matrices, scores and mixing two products. What they give of
+    the linear kinds replaces scores and mixing, so only those are counted beside it, in heads: nd²/heads twice.
+    """
+
+    what: str
+    layers: int
+    total: str  # in the textbook's symbols
+    formula: str  # the same in those of the costs
+    textbook: float
+    counted: float
+    counted_formula: str
+
+
+def textbook(model: Any, length: int = 128, *, source_length: int | None = None) -> tuple[Textbook, ...]:
+    """The textbook totals of a model's attention layers (M source positions, N target positions, k or d = d_model)."""
+    terms, _ = renamed(Walk(_module(model)).terms(Use(1, length, keys=source_length, source=source_length)))
+    found = []
+    for what, text in TOTALS.items():
+        said = [term for term in terms if term.what == "textbook" and term.role == what]
+        parts = ("scores", "mixing") if what in LINEAR else ("projections", "scores", "mixing")
+        done = [term for term in terms if term.what == "flops" and term.role == what and term.part in parts]
+        if said:
+            layers = len(said) // (1 if what in LINEAR else 2)
+            halves = [Term("flops", term.part, term.coefficient / 2, term.factors) for term in done]
+            figures = formula(said), total(said), total(halves), formula(halves)
+            found.append(Textbook(what, layers, text, *figures))
+    return tuple(found)
+
+
+LINEAR = ("separable attention", "random-feature attention")

@@ -1,0 +1,344 @@
+"""What each layer costs: its terms, and the layers inside it with how they are used there.
+
+Products are those of the mathematics. Softmax attention takes T·S scores for each head, whatever a fused kernel
+computes again in its backward pass; linear attention takes its sums and their reading, whatever chunks a causal kernel
+cuts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from torch import nn
+
+from seqlab.core.traits import LOOKED_UP, NORM_LAYERS
+from seqlab.diagnostics.cost_terms import Factor, Inside, Term, Use, parameters, products, textbook
+from seqlab.layers import (
+    AttentionPooling,
+    AttentiveRNN,
+    EncoderBlock,
+    EncoderDecoderBlock,
+    FeedForward,
+    LearnedPosition,
+    MultiHeadAttention,
+    OutputHead,
+    RotaryPosition,
+    SinusoidalPosition,
+    TokenEmbedding,
+    TransformerEncoder,
+)
+from seqlab.layers.blocks import Block
+from seqlab.layers.pointer import REACH, Pointer
+from seqlab.layers.pooling import Pooling
+from seqlab.layers.recurrent import RNN, Recurrent
+
+Terms = Iterator[Term | Inside]
+TermsOf = Callable[[Any, Use], Terms]  # (layer, how it is used) -> what it costs
+
+
+# --------------------------------------------------------------------------- torch's own
+
+
+def linear(layer: nn.Linear, use: Use) -> Terms:
+    """By its sizes: the weight itself may be another's, where the embedding serves as the output layer."""
+    part = use.part or "projections"
+    read, written = zip(use.sizes or ("d_in", "d_out"), (layer.in_features, layer.out_features), strict=True)
+    yield from _matrix(layer, use, part, read, written)
+
+
+def _matrix(layer: nn.Linear, use: Use, part: str, read: Factor, *written: Factor | int) -> Terms:
+    yield products(part, *use.rows, read, *written, backward=_passes(layer, use))
+    if layer.weight is not None:
+        yield parameters(part, read, *written)
+    if layer.bias is not None:
+        yield parameters(part, *written)
+
+
+def _passes(layer: nn.Module, use: Use) -> int:
+    """Of the two gradients of a product those that are formed: by a weight that learns, by an input that does."""
+    fixed = isinstance(layer.weight, nn.Parameter) and not layer.weight.requires_grad
+    return (not fixed) + use.input_gradient
+
+
+def convolution(layer: nn.Conv1d, use: Use) -> Terms:
+    """At as many positions as there are: a causal convolution pads its beginning."""
+    read = ("d_in", layer.in_channels // layer.groups)
+    written, taps = ("d_out", layer.out_channels), ("taps", layer.kernel_size[0])
+    part = use.part or "projections"
+    yield products(part, *use.rows, read, written, taps, backward=_passes(layer, use))
+    yield parameters(part, read, written, taps)
+    if layer.bias is not None:
+        yield parameters(part, written)
+
+
+def of_vectors(layer: nn.Module, use: Use) -> Terms:
+    """A norm: products of single numbers only, which are not counted."""
+    yield from (parameters("norms", ("d_model", weight.numel())) for weight in layer.parameters(recurse=False))
+
+
+def looked_up(layer: nn.Module, use: Use) -> Terms:
+    """A row is read, nothing is multiplied."""
+    for weight in layer.parameters(recurse=False):
+        yield parameters("embedding", *zip(("V_in", "d_model"), weight.shape, strict=True))
+    for name, _ in layer.named_children():
+        yield Inside(name, use)
+
+
+def nothing(layer: nn.Module, use: Use) -> Terms:
+    return iter(())
+
+
+def torch_recurrent(layer: nn.RNNBase, use: Use) -> Terms:
+    gates = {"LSTM": 4, "GRU": 3}.get(layer.mode, 1)
+    H, directions = ("H", layer.hidden_size), 2 if layer.bidirectional else 1
+    carried = ("H_out", layer.proj_size) if layer.proj_size else H
+    for k in range(layer.num_layers):
+        read = ("D", layer.input_size) if k == 0 else ("D", int(carried[1]) * directions)
+        for _ in range(directions):
+            yield from _cell(use, gates, read, carried, H, bias=layer.bias)
+            if layer.proj_size:
+                yield products("recurrent", *use.rows, H, carried)
+                yield parameters("recurrent", H, carried)
+
+
+def _cell(use: Use, gates: int, read: Factor, carried: Factor, H: Factor, *, bias: bool) -> Terms:
+    """W x and U h, for every gate."""
+    for vector in (read, carried):
+        yield products("recurrent", *use.rows, *_times(gates), vector, H)
+        yield parameters("recurrent", *_times(gates), vector, H)
+        if bias:
+            yield parameters("recurrent", *_times(gates), H)
+
+
+def _times(number: int) -> tuple[int, ...]:
+    return () if number == 1 else (number,)
+
+
+# --------------------------------------------------------------------------- recurrent
+
+
+def recurrent(layer: Recurrent, use: Use) -> Terms:
+    """The pre form's h is computed beside g; only that of the last layer is read, and differentiated."""
+    H = ("H", layer.hidden_size)
+    for k in range(layer.num_layers):
+        read = ("D", layer.input_size) if k == 0 else ("D", layer.hidden_size * layer.directions)
+        for _ in range(layer.directions):
+            yield from _cell(use, layer.gates, read, H, H, bias=layer.bias)
+            if isinstance(layer, RNN) and layer.form == "pre":
+                backward = 2 if k == layer.num_layers - 1 else 0
+                yield products("recurrent", *use.rows, read, H, backward=backward)
+                yield products("recurrent", *use.rows, H, H, backward=backward)
+
+
+def attentive(layer: AttentiveRNN, use: Use) -> Terms:
+    """A position looks at those before it, not at itself: (n−1)/2 on average.
+
+    The additive score vᵀ tanh(W_1 q + W_2 k) multiplies every key by W_2 anew at every position.
+    """
+    D, H = ("D", layer.input_size), ("H", layer.hidden_size)
+    yield products("recurrent", *use.rows, D, H)
+    yield products("recurrent", *use.rows, H, H)
+    for shape in ((D, H), (H, H), (H,)):
+        yield parameters("recurrent", *shape)
+    keys = keys_before(use, layer.window)
+    yield products("scores", *use.rows, keys, H)
+    yield products("mixing", *use.rows, keys, H)
+    if layer.score == "additive":
+        yield products("projections", *use.rows, H, H)
+        yield products("projections", *use.rows, keys, H, H)
+        yield parameters("projections", 2, H, H)
+        yield parameters("scores", H)
+
+
+def keys_before(use: Use, window: int | None) -> Factor:
+    """Mean number of positions before one, itself not counted, at most `window` of them."""
+    n = use.length
+    if window is None or not use.windowed or n <= window + 1:
+        return (f"({use.name}−1)/2", Fraction(n - 1, 2))
+    return (f"({window}−{window * (window + 1) // 2}/{use.name})", window - Fraction(window * (window + 1), 2 * n))
+
+
+def keys_up_to(use: Use, window: int | None) -> Factor:
+    """Mean number of positions up to one, itself included, at most `window` of them."""
+    n = use.length
+    if window is None or not use.windowed or n <= window:
+        return (f"({use.name}+1)/2", Fraction(n + 1, 2))
+    return (f"({window}−{window * (window - 1) // 2}/{use.name})", window - Fraction(window * (window - 1), 2 * n))
+
+
+# --------------------------------------------------------------------------- attention
+
+
+def attention(layer: MultiHeadAttention, use: Use) -> Terms:
+    """W_q at every position, W_k and W_v at every key, W_o; scores and mixing of all keys that are seen."""
+    found = [*_attention_projections(layer, use), *_attention_core(layer, use), *_textbook(layer, use)]
+    yield from (replace(term, role=term.role or _role(layer, use)) for term in found)
+    if layer.rotary is not None:
+        yield Inside("rotary", use)
+
+
+def _attention_projections(layer: MultiHeadAttention, use: Use) -> Iterator[Term]:
+    d = ("d_model", layer.d_model)
+    queries, shared = _heads(layer, layer.n_heads, "heads"), _heads(layer, layer.n_kv_heads, "kv_heads")
+    same = layer.n_heads == layer.n_kv_heads
+    if same and use.keys is None:
+        yield products("projections", *use.rows, d, 3, *queries)
+    else:
+        keys = _key_rows(use)
+        yield products("projections", *use.rows, d, *queries)
+        yield products("projections", *keys, d, 2, *(queries if same else shared))
+    yield products("projections", *use.rows, *queries, d)
+    rows: list[tuple[Factor | int, ...]] = [(3, *queries)] if same else [queries, (2, *shared)]
+    for written in rows:
+        yield parameters("projections", d, *written)
+        if layer.project_in.bias is not None:
+            yield parameters("projections", *written)
+    yield parameters("projections", *queries, d)
+    if layer.project_out.bias is not None:
+        yield parameters("projections", d)
+
+
+def _heads(layer: MultiHeadAttention, heads: int, name: str) -> tuple[Factor, ...]:
+    """The numbers of some heads: d_model, unless they are of another size."""
+    if heads * layer.head_width == layer.d_model:
+        return (("d_model", layer.d_model),)
+    return ((name, heads), ("head_width", layer.head_width))
+
+
+def _key_rows(use: Use) -> tuple[Factor, ...]:
+    return use.rows if use.keys is None else (("B", use.batch), (use.keys_name, use.keys))
+
+
+def _attention_core(layer: MultiHeadAttention, use: Use) -> Iterator[Term]:
+    """softmax: q kᵀ and weights·v. Linear kinds: the sums over the keys, kᵀv, and reading them; random features are
+    products themselves, with directions that do not learn."""
+    width = _heads(layer, layer.n_heads, "heads")
+    if layer.kind == "softmax":
+        seen = _seen(layer, use)
+        yield products("scores", *use.rows, seen, *width)
+        yield products("mixing", *use.rows, seen, *width)
+        return
+    features = ("head_width", layer.head_width)
+    if layer.kind == "random_features":
+        features = ("m", len(layer.directions))
+        for rows in (use.rows, _key_rows(use)):
+            yield products("scores", *rows, features, *width, backward=1)
+    for rows in (_key_rows(use), use.rows):
+        yield products("mixing", *rows, features, *width)
+
+
+def _seen(layer: MultiHeadAttention, use: Use) -> Factor:
+    """Keys that a query sees on average."""
+    if use.keys is not None:
+        return (use.keys_name, use.keys)
+    return keys_up_to(use, layer.window) if use.causal else (use.name, use.length)
+
+
+def _role(layer: MultiHeadAttention, use: Use) -> str:
+    if layer.kind != "softmax":
+        return "separable attention" if layer.kind == "separable" else "random-feature attention"
+    if use.keys is not None:
+        return "cross-attention"
+    return "decoder self-attention" if use.causal else "encoder self-attention"
+
+
+def _textbook(layer: MultiHeadAttention, use: Use) -> Iterator[Term]:
+    """Multiply-adds of one sequence: n²k + nk²; across two texts MNk + (M+N)k²; separable nd²; random features nmd."""
+    role, n, k = _role(layer, use), use.time, ("d_model", layer.d_model)
+    if layer.kind == "separable":
+        yield textbook(role, *n, k, k)
+    elif layer.kind == "random_features":
+        yield textbook(role, *n, ("m", len(layer.directions)), k)
+    elif use.keys is None:
+        yield textbook(role, *n, *n, k)
+        yield textbook(role, *n, k, k)
+    else:
+        keys = (use.keys_name, use.keys)
+        yield textbook(role, *n, keys, k)
+        yield textbook(role, (f"({use.name}+{use.keys_name})", use.length + use.keys), k, k)
+
+
+# --------------------------------------------------------------------------- blocks
+
+
+def block(layer: Block, use: Use) -> Terms:
+    """Self-attention, causal in a decoder's block; cross-attention over the source; the feed-forward network."""
+    own = use if isinstance(layer, EncoderBlock) else replace(use, causal=True)
+    yield Inside("norm_attention", own)
+    yield Inside("attention", own)
+    if isinstance(layer, EncoderDecoderBlock):
+        yield Inside("norm_cross", own)
+        yield Inside("cross", replace(use, causal=False, keys=use.source or use.length))
+    yield Inside("norm_mlp", own)
+    yield Inside("mlp", own)
+
+
+def feed_forward(layer: FeedForward, use: Use) -> Terms:
+    inner: Any = layer[0]
+    outer: Any = layer[2]
+    d, hidden = ("d_model", inner.in_features), ("d_ff", outer.in_features)
+    gated = inner.out_features // outer.in_features
+    yield from _matrix(inner, use, "feed-forward", d, *_times(gated), hidden)
+    yield from _matrix(outer, use, "feed-forward", hidden, d)
+
+
+def transformer_encoder(layer: TransformerEncoder, use: Use) -> Terms:
+    yield Inside("blocks", replace(use, causal=False))
+    if layer.norm is not None:
+        yield Inside("norm", use)
+
+
+def output_head(layer: OutputHead, use: Use) -> Terms:
+    yield from _matrix(layer, use, "output", ("d_model", layer.in_features), ("V", layer.out_features))
+
+
+def attention_pooling(layer: AttentionPooling, use: Use) -> Terms:
+    """vᵀ tanh(W y_t + b), then a mean of the y_t."""
+    d = ("d_model", layer.project.in_features)
+    yield Inside("project", replace(use, sizes=("d_model", "d_model")))
+    yield parameters("scores", d)
+    yield products("scores", *use.rows, d)
+    yield products("mixing", *use.rows, d)
+
+
+def pointer(layer: Pointer, use: Use) -> Terms:
+    """Query and gate at every target position, keys at every source position, scores of all pairs.
+
+    What was read is compared with what stands in the source by REACH × REACH weights, at one more column than there are
+    source positions; the comparison itself learns nothing.
+    """
+    guided = replace(use, part="guide", sizes=("d_model", "d_model"))
+    keys = ("n_s", use.source or use.length)
+    yield Inside("query", guided)
+    yield Inside("key", guided.on_source())
+    yield Inside("gate", replace(guided, sizes=("d_model", "1")))
+    yield products("guide", *use.rows, keys, ("d_model", layer.query.in_features))
+    yield products("guide", *use.rows, ("(n_s+1)", int(keys[1]) + 1), REACH, REACH, backward=1)
+    yield parameters("guide", REACH, REACH)
+    yield parameters("guide")
+
+
+TERMS: dict[type[nn.Module], TermsOf] = {
+    nn.Linear: linear,
+    nn.Conv1d: convolution,
+    nn.RNNBase: torch_recurrent,
+    **dict.fromkeys(LOOKED_UP, looked_up),
+    **dict.fromkeys(NORM_LAYERS, of_vectors),
+    Recurrent: recurrent,
+    AttentiveRNN: attentive,
+    MultiHeadAttention: attention,
+    SinusoidalPosition: nothing,
+    RotaryPosition: nothing,
+    TokenEmbedding: looked_up,
+    LearnedPosition: looked_up,
+    OutputHead: output_head,
+    FeedForward: feed_forward,
+    Block: block,
+    TransformerEncoder: transformer_encoder,
+    Pooling: nothing,
+    AttentionPooling: attention_pooling,
+    Pointer: pointer,
+}

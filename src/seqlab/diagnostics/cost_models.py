@@ -1,0 +1,126 @@
+"""What whole models cost: which of their layers are used on what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import nn
+
+from seqlab.diagnostics.cost_layers import TERMS, Terms, TermsOf
+from seqlab.diagnostics.cost_terms import Inside, Use, parameters, products
+from seqlab.models.averaging import AveragingClassifier
+from seqlab.models.bigram import BigramLM
+from seqlab.models.encoder_classifier import EncoderClassifier
+from seqlab.models.recurrent_lm import RecurrentLM
+from seqlab.models.recurrent_translator import RecurrentTranslator, SourceAttention
+from seqlab.models.transformer_lm import TransformerLM
+from seqlab.models.translator import TransformerTranslator
+
+# --------------------------------------------------------------------------- language models
+
+
+def bigram(model: BigramLM, use: Use) -> Terms:
+    """Where the vectors are fixed, nobody needs the gradient by the hidden layer's input."""
+    learns = model.embedding.weight.requires_grad
+    hidden = replace(use, part="feed-forward", sizes=("d_vector", "d_model"), input_gradient=learns)
+    yield Inside("embedding", use)
+    yield Inside("hidden", hidden)
+    yield Inside("output", use)
+
+
+def recurrent_lm(model: RecurrentLM, use: Use) -> Terms:
+    yield Inside("embedding", use)
+    yield Inside("recurrent", use)
+    yield Inside("output", use)
+
+
+def transformer_lm(model: TransformerLM, use: Use) -> Terms:
+    yield Inside("embedding", use)
+    yield Inside("blocks", use)
+    if model.norm is not None:
+        yield Inside("norm", use)
+    yield Inside("output", use)
+
+
+# --------------------------------------------------------------------------- classifiers
+
+
+def encoder_classifier(model: EncoderClassifier, use: Use) -> Terms:
+    yield Inside("embedding", use)
+    if model.enter is not None:
+        learns = model.embedding.weight.requires_grad
+        yield Inside("enter", replace(use, sizes=("d_vector", "d_model"), input_gradient=learns))
+    yield Inside("encoder", replace(use, masked=True))
+    yield Inside("pooling", replace(use, masked=True))
+    yield Inside("output", replace(use.of_each_sequence(), part="output", sizes=("d_model", "V")))
+
+
+def averaging(model: AveragingClassifier, use: Use) -> Terms:
+    """A text is its bag of n_t features; sums of rows of tables are no products."""
+    each = use.of_each_sequence()
+    yield parameters("output", ("V", model.columns))
+    if model.weights is not None:
+        yield Inside("weights", use)
+    if model.vectors is not None:
+        yield Inside("vectors", use)
+        yield Inside("layers", replace(each, part="feed-forward"))
+        yield Inside("output", replace(each, part="output", sizes=("d_model", "V")))
+
+
+# --------------------------------------------------------------------------- translators
+
+
+def transformer_translator(model: TransformerTranslator, use: Use) -> Terms:
+    yield Inside("embedding", use)
+    yield Inside("encoder", replace(use.on_source(), masked=True))
+    yield Inside("decoder", use)
+    if model.norm is not None:
+        yield Inside("norm", use)
+    yield Inside("leave", replace(use, sizes=("d_model", "d_model")))
+    yield Inside("output", use)
+    if model.pointer is not None:
+        yield Inside("pointer", use)
+
+
+def recurrent_translator(model: RecurrentTranslator, use: Use) -> Terms:
+    """`enter` is asked once by the decoder and, where there is one, once by the pointer."""
+    source, d = use.on_source(), ("d_model", model.width)
+    encoded = ("d_encoded", model.encoder.width)
+    yield Inside("embedding", use)
+    yield Inside("encoder", replace(source, masked=True))
+    yield Inside("enter", replace(source, sizes=("d_encoded", "d_model")))
+    if model.pointer is not None:
+        yield products("projections", *source.rows, encoded, d)
+    yield Inside("begin", replace(use.of_each_sequence(), sizes=("d_encoded", "d_start")))
+    yield Inside("decoder", replace(use, step_by_step=model.input_feeding))
+    yield Inside("attention", replace(use, keys=source.length, step_by_step=model.input_feeding))
+    yield Inside("combine", replace(use, sizes=("d_joint", "d_model")))
+    yield Inside("output", use)
+    if model.pointer is not None:
+        yield Inside("pointer", use)
+
+
+def source_attention(layer: SourceAttention, use: Use) -> Terms:
+    """The additive score multiplies the source by W_2 once in a call: once in all, or once for each position."""
+    d, keys = ("d_model", layer.query.in_features), ("n_s", use.keys or use.source or use.length)
+    yield Inside("query", replace(use, sizes=("d_model", "d_model")))
+    yield products("scores", *use.rows, keys, d)
+    yield products("mixing", *use.rows, keys, d)
+    if layer.score == "additive":
+        times = use.time if use.step_by_step else ()
+        yield products("projections", ("B", use.batch), *times, keys, d, d)
+        yield parameters("projections", d, d)
+        yield parameters("scores", d)
+
+
+MODEL_TERMS: dict[type[nn.Module], TermsOf] = {
+    **TERMS,
+    BigramLM: bigram,
+    RecurrentLM: recurrent_lm,
+    TransformerLM: transformer_lm,
+    EncoderClassifier: encoder_classifier,
+    AveragingClassifier: averaging,
+    TransformerTranslator: transformer_translator,
+    RecurrentTranslator: recurrent_translator,
+    SourceAttention: source_attention,
+}
