@@ -15,7 +15,7 @@ A layer of your own is counted once its type says what it costs, everything insi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
@@ -34,6 +34,8 @@ from seqlab.diagnostics.cost_terms import (
     renamed,
     total,
 )
+from seqlab.layers import MultiHeadAttention
+from seqlab.models.recurrent_translator import SourceAttention
 from seqlab.training.optim import decay_groups
 
 FlopCount = Callable[[Any, int], float]  # (module, context) -> operations of its forward pass for one token
@@ -82,7 +84,9 @@ class Cost:
     gradient_bytes: int
     optimiser_bytes: int  # moments, and the average of the weights where there is one
     not_measured: tuple[str, ...]
-    at: Callable[[int], Cost] = field(repr=False, compare=False)  # the same at another length
+    at: Callable[[int, bool], Cost] = field(
+        repr=False, compare=False
+    )  # another length; whether windows stay as they are
 
     @property
     def parameters(self) -> int:
@@ -128,27 +132,44 @@ def cost(
     refused. Models without numbers in them (torch's device "meta") are counted like others.
     """
     module = _module(model)
+    _check(batch, length, source_length, optimiser)
+    return _counted(module, _use(module, batch, length, source_length), optimiser, ema)
+
+
+def _check(batch: int, length: int, source_length: int | None, optimiser: str) -> None:
     for name, number in (("batch", batch), ("length", length), ("source_length", source_length)):
         if number is not None and number < 1:
             raise UsageError(f"{name} {number} is too small; the least is 1")
     if optimiser not in OPTIMISERS:
         raise UsageError(f"optimiser '{optimiser}' is not known{nearest(optimiser, OPTIMISERS)}")
-    weights = list(module.parameters())
-    number = next((weight.element_size() for weight in weights), 4)
-    use = Use(batch, length, keys=source_length, source=source_length, number=number)
-    walk = Walk(module)
+
+
+def _use(model: nn.Module, batch: int, length: int, source_length: int | None) -> Use:
+    """A bare attention layer with a source is asked across two texts."""
+    number = next((weight.element_size() for weight in model.parameters()), 4)
+    across = source_length if isinstance(model, MultiHeadAttention | SourceAttention) else None
+    return Use(batch, length, keys=across, source=source_length, number=number)
+
+
+def _counted(model: nn.Module, use: Use, optimiser: str, ema: bool) -> Cost:
+    walk = Walk(model)
     terms, symbols = renamed(walk.terms(use))
+    weights = list(model.parameters())
     learning = [weight for weight in weights if weight.requires_grad]
-    moments = sum(_moments(module, optimiser, learning))
+    moments = sum(_moments(model, optimiser, learning))
+
+    def at(length: int, windowed: bool = True) -> Cost:
+        return _counted(model, replace(use, length=length, windowed=windowed), optimiser, ema)
+
     return Cost(
-        *(batch, length, source_length, optimiser),
+        *(use.batch, use.length, use.source, optimiser),
         parts=_parts(terms),
         symbols=symbols,
         weight_bytes=_bytes(weights),
         gradient_bytes=_bytes(learning),
         optimiser_bytes=moments + (_bytes(weights) if ema else 0),
         not_measured=tuple(walk.own),
-        at=lambda other: cost(module, batch, other, source_length=source_length, optimiser=optimiser, ema=ema),
+        at=at,
     )
 
 
@@ -295,19 +316,23 @@ class Bottleneck:
 
 
 def bottleneck(cost: Cost) -> Bottleneck:
-    """Of bare self-attention of width d: 8nd² for the projections, 4n²d for scores and mixing, equal at n = 2d."""
+    """Of bare self-attention of width d: 8nd² for the projections, 4n²d for scores and mixing, equal at n = 2d.
+
+    A window that the length has not reached grows with it: a model is made for the length that it is used at.
+    """
     shares = _grouped(cost)
+    windowed = _grouped(cost.at(cost.length, False)) != shares
     part = max(shares, key=lambda name: shares[name])
     if not any(shares.values()):
         raise UsageError("the model multiplies nothing, so it has no bottleneck")
 
     def rivals(length: int) -> list[str]:
         """Parts that take as many operations or more at this length."""
-        found = _grouped(cost.at(length))
+        found = _grouped(cost.at(length, windowed))
         return [name for name in found if name != part and found[name] >= found[part]]
 
     def largest(length: int) -> bool:
-        found = _grouped(cost.at(length))
+        found = _grouped(cost.at(length, windowed))
         return found[part] == max(found.values())
 
     until = _first(lambda length: bool(rivals(length)), cost.length)
@@ -316,7 +341,7 @@ def bottleneck(cost: Cost) -> Bottleneck:
         part,
         shares[part] / sum(shares.values()),
         since,
-        None if since is None else max(others := _grouped(cost.at(since - 1)), key=lambda name: others[name]),
+        None if since is None else max(others := _grouped(cost.at(since - 1, windowed)), key=lambda name: others[name]),
         until,
         None if until is None else rivals(until)[0],
     )
@@ -373,7 +398,8 @@ class Textbook:
 
 def textbook(model: Any, length: int = 128, *, source_length: int | None = None) -> tuple[Textbook, ...]:
     """The textbook totals of a model's attention layers (M source positions, N target positions, k or d = d_model)."""
-    terms, _ = renamed(Walk(_module(model)).terms(Use(1, length, keys=source_length, source=source_length)))
+    module = _module(model)
+    terms, _ = renamed(Walk(module).terms(_use(module, 1, length, source_length)))
     found = []
     for what, text in TOTALS.items():
         said = [term for term in terms if term.what == "textbook" and term.role == what]
@@ -381,7 +407,7 @@ def textbook(model: Any, length: int = 128, *, source_length: int | None = None)
         done = [term for term in terms if term.what == "flops" and term.role == what and term.part in parts]
         if said:
             layers = len(said) // (1 if what in LINEAR else 2)
-            halves = [Term("flops", term.part, term.coefficient / 2, term.factors) for term in done]
+            halves = [replace(term, coefficient=1, factors=term.factors[1:]) for term in done]  # 2·B·…, B = 1
             figures = formula(said), total(said), total(halves), formula(halves)
             found.append(Textbook(what, layers, text, *figures))
     return tuple(found)
