@@ -221,7 +221,7 @@ class Walk:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.own: list[str] = []  # layers that only FORWARD_FLOPS knows
-        self._seen: set[int] = set()
+        self._seen: set[Any] = set()  # ids of layers, and what layers share
 
     def terms(self, use: Use) -> Iterator[Term]:
         return self._of(self.model, use, "")
@@ -238,7 +238,8 @@ class Walk:
             for term in MODEL_TERMS[kind](module, use):
                 if isinstance(term, Inside):
                     yield from self._of(getattr(module, term.name), term.use, _within(path, term.name))
-                else:
+                elif term.once not in self._seen:
+                    self._seen |= {term.once} - {None}
                     yield term
         elif _costs_nothing_itself(module):
             for name, child in module.named_children():

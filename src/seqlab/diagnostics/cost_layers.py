@@ -153,114 +153,6 @@ def attentive(layer: AttentiveRNN, use: Use) -> Terms:
         yield parameters("scores", H)
 
 
-def keys_before(use: Use, window: int | None) -> Factor:
-    """Mean number of positions before one, itself not counted, at most `window` of them."""
-    n = use.length
-    if window is None or not use.windowed or n <= window + 1:
-        return (f"({use.name}−1)/2", Fraction(n - 1, 2))
-    return (f"({window}−{window * (window + 1) // 2}/{use.name})", window - Fraction(window * (window + 1), 2 * n))
-
-
-def keys_up_to(use: Use, window: int | None) -> Factor:
-    """Mean number of positions up to one, itself included, at most `window` of them."""
-    n = use.length
-    if window is None or not use.windowed or n <= window:
-        return (f"({use.name}+1)/2", Fraction(n + 1, 2))
-    return (f"({window}−{window * (window - 1) // 2}/{use.name})", window - Fraction(window * (window - 1), 2 * n))
-
-
-# --------------------------------------------------------------------------- attention
-
-
-def attention(layer: MultiHeadAttention, use: Use) -> Terms:
-    """W_q at every position, W_k and W_v at every key, W_o; scores and mixing of all keys that are seen."""
-    found = [*_attention_projections(layer, use), *_attention_core(layer, use), *_textbook(layer, use)]
-    yield from (replace(term, role=term.role or _role(layer, use)) for term in found)
-    if layer.rotary is not None:
-        yield Inside("rotary", use)
-
-
-def _attention_projections(layer: MultiHeadAttention, use: Use) -> Iterator[Term]:
-    d = ("d_model", layer.d_model)
-    queries, shared = _heads(layer, layer.n_heads, "heads"), _heads(layer, layer.n_kv_heads, "kv_heads")
-    same = layer.n_heads == layer.n_kv_heads
-    if same and use.keys is None:
-        yield products("projections", *use.rows, d, 3, *queries)
-    else:
-        keys = _key_rows(use)
-        yield products("projections", *use.rows, d, *queries)
-        yield products("projections", *keys, d, 2, *(queries if same else shared))
-    yield products("projections", *use.rows, *queries, d)
-    rows: list[tuple[Factor | int, ...]] = [(3, *queries)] if same else [queries, (2, *shared)]
-    for written in rows:
-        yield parameters("projections", d, *written)
-        if layer.project_in.bias is not None:
-            yield parameters("projections", *written)
-    yield parameters("projections", *queries, d)
-    if layer.project_out.bias is not None:
-        yield parameters("projections", d)
-
-
-def _heads(layer: MultiHeadAttention, heads: int, name: str) -> tuple[Factor, ...]:
-    """The numbers of some heads: d_model, unless they are of another size."""
-    if heads * layer.head_width == layer.d_model:
-        return (("d_model", layer.d_model),)
-    return ((name, heads), ("head_width", layer.head_width))
-
-
-def _key_rows(use: Use) -> tuple[Factor, ...]:
-    return use.rows if use.keys is None else (("B", use.batch), (use.keys_name, use.keys))
-
-
-def _attention_core(layer: MultiHeadAttention, use: Use) -> Iterator[Term]:
-    """softmax: q kᵀ and weights·v. Linear kinds: the sums over the keys, kᵀv, and reading them; random features are
-    products themselves, with directions that do not learn."""
-    width = _heads(layer, layer.n_heads, "heads")
-    if layer.kind == "softmax":
-        seen = _seen(layer, use)
-        yield products("scores", *use.rows, seen, *width)
-        yield products("mixing", *use.rows, seen, *width)
-        return
-    features = ("head_width", layer.head_width)
-    if layer.kind == "random_features":
-        features = ("m", len(layer.directions))
-        for rows in (use.rows, _key_rows(use)):
-            yield products("scores", *rows, features, *width, backward=1)
-    for rows in (_key_rows(use), use.rows):
-        yield products("mixing", *rows, features, *width)
-
-
-def _seen(layer: MultiHeadAttention, use: Use) -> Factor:
-    """Keys that a query sees on average."""
-    if use.keys is not None:
-        return (use.keys_name, use.keys)
-    return keys_up_to(use, layer.window) if use.causal else (use.name, use.length)
-
-
-def _role(layer: MultiHeadAttention, use: Use) -> str:
-    if layer.kind != "softmax":
-        return "separable attention" if layer.kind == "separable" else "random-feature attention"
-    if use.keys is not None:
-        return "cross-attention"
-    return "decoder self-attention" if use.causal else "encoder self-attention"
-
-
-def _textbook(layer: MultiHeadAttention, use: Use) -> Iterator[Term]:
-    """Multiply-adds of one sequence: n²k + nk²; across two texts MNk + (M+N)k²; separable nd²; random features nmd."""
-    role, n, k = _role(layer, use), use.time, ("d_model", layer.d_model)
-    if layer.kind == "separable":
-        yield textbook(role, *n, k, k)
-    elif layer.kind == "random_features":
-        yield textbook(role, *n, ("m", len(layer.directions)), k)
-    elif use.keys is None:
-        yield textbook(role, *n, *n, k)
-        yield textbook(role, *n, k, k)
-    else:
-        keys = (use.keys_name, use.keys)
-        yield textbook(role, *n, keys, k)
-        yield textbook(role, (f"({use.name}+{use.keys_name})", use.length + use.keys), k, k)
-
-
 # --------------------------------------------------------------------------- blocks
 
 
@@ -302,23 +194,6 @@ def attention_pooling(layer: AttentionPooling, use: Use) -> Terms:
     yield parameters("scores", d)
     yield products("scores", *use.rows, d)
     yield products("mixing", *use.rows, d)
-
-
-def pointer(layer: Pointer, use: Use) -> Terms:
-    """Query and gate at every target position, keys at every source position, scores of all pairs.
-
-    What was read is compared with what stands in the source by REACH × REACH weights, at one more column than there are
-    source positions; the comparison itself learns nothing.
-    """
-    guided = replace(use, part="guide", sizes=("d_model", "d_model"))
-    keys = ("n_s", use.source or use.length)
-    yield Inside("query", guided)
-    yield Inside("key", guided.on_source())
-    yield Inside("gate", replace(guided, sizes=("d_model", "1")))
-    yield products("guide", *use.rows, keys, ("d_model", layer.query.in_features))
-    yield products("guide", *use.rows, ("(n_s+1)", int(keys[1]) + 1), REACH, REACH, backward=1)
-    yield parameters("guide", REACH, REACH)
-    yield parameters("guide")
 
 
 TERMS: dict[type[nn.Module], TermsOf] = {

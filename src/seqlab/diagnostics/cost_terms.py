@@ -38,6 +38,7 @@ class Term:
     factors: tuple[Factor, ...] = ()
     backward: int = BACKWARD
     role: str | None = None  # of the attention layer that it belongs to
+    once: str | None = None  # what several layers share: counted for the first of them
 
     @property
     def value(self) -> int | float:
@@ -63,14 +64,22 @@ def parameters(part: str, *factors: Factor | int) -> Term:
     return Term("parameters", part, 1, _named(factors))
 
 
-def saved(part: str, *factors: Factor | int, size: int) -> Term:
-    """Bytes that autograd keeps for the backward pass; an entry has `size` bytes."""
-    return Term("saved", part, size, _named(factors))
+def saved(part: str, use: Use, *factors: Factor | int) -> Term:
+    """Bytes of the numbers that autograd keeps for the backward pass."""
+    return Term("saved", part, use.number, _named(factors))
 
 
-def textbook(role: str, *factors: Factor | int) -> Term:
+def saved_ids(part: str, *factors: Factor | int) -> Term:
+    return Term("saved", part, INDEX, _named(factors))
+
+
+def saved_flags(part: str, *factors: Factor | int) -> Term:
+    return Term("saved", part, FLAG, _named(factors))
+
+
+def textbook(*factors: Factor | int) -> Term:
     """Multiply-adds as the textbooks say them."""
-    return Term("textbook", "", 1, _named(factors), role=role)
+    return Term("textbook", "", 1, _named(factors))
 
 
 def _named(factors: Iterable[Factor | int]) -> tuple[Factor, ...]:
@@ -89,7 +98,11 @@ class Use:
     part, sizes      of a Linear: the part that its products belong to, and what its two sizes are called
     own_input        it is the layer that keeps its input for the backward pass (nobody else does)
     input_gradient   somebody below learns
-    role             of an attention layer
+    number           bytes of an activation
+    width            of the vectors, for layers that do not know it themselves
+    windowed         a layer with a window sees no further; else as if it were as wide as the text
+    masked           lengths are given, so that padding is masked
+    step_by_step     it is called once for each position
     """
 
     batch: int
@@ -103,15 +116,20 @@ class Use:
     sizes: tuple[str, str] | None = None
     own_input: bool = True
     input_gradient: bool = True
-    role: str | None = None
-    number: int = 4  # bytes of an activation
-    windowed: bool = True  # a layer with a window sees no further; else as if it were as wide as the text
-    masked: bool = False  # lengths are given, so that padding is masked
-    step_by_step: bool = False  # it is called once for each position
+    number: int = 4
+    width: int | None = None
+    windowed: bool = True
+    masked: bool = False
+    step_by_step: bool = False
 
     @property
     def rows(self) -> tuple[Factor, ...]:
         return (("B", self.batch), *self.time)
+
+    @property
+    def key_rows(self) -> tuple[Factor, ...]:
+        """The same of the positions that attention looks at."""
+        return self.rows if self.keys is None else (("B", self.batch), (self.keys_name, self.keys))
 
     @property
     def time(self) -> tuple[Factor, ...]:
