@@ -168,6 +168,27 @@ def test_sums_of_the_past_continue_it(kind: str, cuts: tuple[int, ...]) -> None:
     assert past.sums.shape == (B, N, D if kind == "separable" else FEATURES, 6)  # does not grow with the text
 
 
+@pytest.mark.parametrize("T", [128, 150])  # chunks of the real size: all full (no copy is cut), the last one not
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("kind", ["separable", "random_features"])
+def test_without_gradients_the_same_comes_out_and_nothing_given_is_overwritten(kind: str, padded: bool, T: int) -> None:
+    """Where no gradient is asked for, features and sums are overwritten in place."""
+    q, k, v = (t.detach() for t in inputs(T, T, 2.0))
+    key_mask = length_mask(torch.tensor([T, 70, 0]), T) if padded else None
+    _, past = linear.attend(features(kind), *(t.detach() for t in inputs(5, 5)), causal=True)
+    given = [q, k, v, past.sums, past.level]
+    copies = [t.clone() for t in given]
+    outputs = [linear.attend(features(kind), q, k, v, key_mask=key_mask, causal=True, past=past) for _ in range(2)]
+    tracked = [t.clone().requires_grad_() for t in (q, k, v)]
+    outputs.append(linear.attend(features(kind), *tracked, key_mask=key_mask, causal=True, past=past))
+    assert all(torch.equal(t, copy) for t, copy in zip(given, copies, strict=True))
+    for out, sums in outputs[1:]:
+        for a, b in [(out, outputs[0][0]), (sums.sums, outputs[0][1].sums), (sums.level, outputs[0][1].level)]:
+            assert torch.allclose(a, b, rtol=1e-12, atol=1e-12)
+    alone = linear.attend(features(kind), q, k, v, key_mask=key_mask, causal=True)[0]
+    assert torch.allclose(alone, plain(kind, q, k, v, key_mask, True), rtol=0, atol=1e-11)
+
+
 @pytest.mark.parametrize("drift", [70.0, 79.0, 81.0, 95.0, 150.0, 190.0, 640.0, 660.0, 760.0, 990.0, 5000.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("per_feature", [True, False])
