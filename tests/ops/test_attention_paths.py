@@ -80,6 +80,22 @@ def test_fast_paths_equal_the_matrix_of_weights(
         agree(fast(kind, q, k, v, key_mask, causal), plain(kind, q, k, v, key_mask, causal), [q, k, v])
 
 
+@pytest.mark.parametrize("chunk", [2, 3, 64])
+@pytest.mark.parametrize("scale", [1.0, 8.0, 40.0])
+@pytest.mark.parametrize("kind", ["separable", "random_features"])
+def test_causal_rows_before_which_keys_are_hidden(
+    kind: str, scale: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Padding at the start, holes anywhere: the first rows of a chunk see nothing, later ones very small weights."""
+    monkeypatch.setattr(linear, "CHUNK", chunk)
+    T = 150
+    q, k, v = inputs(T, T, 1.0)
+    key_mask = torch.arange(T) >= torch.tensor([[1], [5], [70]])
+    key_mask &= (torch.rand(B, T, generator=torch.Generator().manual_seed(3)) < 0.7) | (torch.arange(T) < 80)
+    far = scale * k - scale  # away from zero on one side: the levels are far below it
+    agree(fast(kind, q, far, v, key_mask, True), plain(kind, q, far, v, key_mask, True), [q, k, v], 1e-10)
+
+
 @pytest.mark.parametrize("scale", [1.0, 8.0])
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("causal", [False, True])

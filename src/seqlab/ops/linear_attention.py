@@ -10,7 +10,7 @@ S and z do not depend on the query, so they are all that has to be remembered of
 
 Nothing overflows or vanishes, however large a key is. Each feature has a level, a constant c_f that divides its sums
 and multiplies its row weights, and cancels. All keys: c_f = max_j β_jf. Causal: the sequence is cut into chunks; c_f
-lies halfway between the largest β_f that the chunk's first row sees and the largest that its last row sees. Where
+lies halfway between the largest β_f that the chunk's first row (with any key to see) sees and its last row's. Where
 these two lie too far apart for the number format the chunks are halved, so that the level never drowns an early row
 under the keys of a later one: the past is the same whatever the future holds.
 """
@@ -268,8 +268,16 @@ def _levels(beta: Tensor, past: FeatureSums | None, chunk: int) -> tuple[Tensor,
     start = upto.new_full(upto[:, :, :1].shape, -torch.inf) if past is None else past.level[:, :, None]
     upto = torch.cat([start, upto], 2).cummax(2).values
     upto, before = upto[:, :, 1:], upto[:, :, :-1]
-    seen_by_first_row = torch.maximum(before, cut[..., 0, :])
-    return _finite((seen_by_first_row + upto) / 2), upto
+    seen_first = torch.maximum(before, cut[..., 0, :])
+    if bool((seen_first == -torch.inf).any()):  # a row that sees no key needs no level: the first one that does decides
+        seen_first = torch.maximum(before, _first_visible(cut))
+    return _finite((seen_first + upto) / 2), upto
+
+
+def _first_visible(beta: Tensor) -> Tensor:
+    """β of the first key that is not hidden, −inf if all are.    (…, c, F) -> (…, F)"""
+    first = (beta > -torch.inf).int().argmax(-2, keepdim=True)
+    return beta.gather(-2, first).squeeze(-2)
 
 
 def _spread(level: Tensor, upto: Tensor) -> float:
