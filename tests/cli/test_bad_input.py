@@ -17,6 +17,9 @@ BAD_FILES = {
 }
 
 
+RANDOM = ["--model", "transformer", "--attention", "random_features"]
+
+
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_unusable_files(seqlab_command: Command, tmp_path: Path, name: str) -> None:
     content, code, message = BAD_FILES[name]
@@ -59,6 +62,19 @@ def test_unusable_files(seqlab_command: Command, tmp_path: Path, name: str) -> N
         (["lm", "train", "x" * 300], 1, "File name too long"),
         (["lm", "train", "\udcff.txt"], 2, "is not valid Unicode; rename the file"),
         (["lm", "train", "pydoc", "--out", "y" * 300], 1, "File name too long"),
+        (["lm", "train", "pydoc", *RANDOM, "--features", "0"], 2, "--features 0 is too small; the least is 1"),
+        (["lm", "train", "pydoc", *RANDOM, "--features", "-3"], 2, "--features -3 is too small; the least is 1"),
+        (
+            ["lm", "train", "pydoc", "--model", "transformer", "--features", "9"],
+            2,
+            "--features 9 is for --attention random_features, not softmax; leave it out",
+        ),
+        (
+            ["classify", "train", "x.csv", "--model", "transformer", "--attention", "separable", "--features", "9"],
+            2,
+            "--features 9 is for --attention random_features, not separable; leave it out",
+        ),
+        (["classify", "train", "x.csv", "--features", "9"], 2, "model 'average' has no setting 'features'"),
         (["lm", "train", "pydoc", "extra"], 2, "unexpected argument 'extra'"),
     ],
 )

@@ -39,7 +39,7 @@ from seqlab.core.settings.fields import (
     value_of,
 )
 from seqlab.core.settings.training import SIZES, TrainingSettings, size_for_budget
-from seqlab.core.sizes import check_heads, check_sinusoidal
+from seqlab.core.sizes import check_features, check_heads, check_sinusoidal
 from seqlab.core.units import parse_split
 
 RECURRENT = ("rnn", "gru", "lstm")
@@ -80,6 +80,12 @@ class ModelSettings:
     heads: int | None = setting(None, "attention heads (transformer)", limits=COUNT, kinds=TRANSFORMER)
     attention: str | None = setting(
         None, "softmax, separable or random_features (transformer)", choices=ATTENTIONS, kinds=TRANSFORMER
+    )
+    features: int | None = setting(
+        None,
+        "random features of each head (--attention random_features; 4 for each of its numbers)",
+        limits=COUNT,
+        kinds=TRANSFORMER,
     )
     positions: str | None = setting(
         None, "rotary, sinusoidal or learned (transformer)", choices=POSITIONS, kinds=TRANSFORMER
@@ -221,6 +227,7 @@ def fill_lm(settings: LMSettings) -> LMSettings:
 def _check_sizes(model: ModelSettings) -> None:
     """Refuse sizes that do not fit each other, as far as the model comes with seqlab."""
     if model.kind == "transformer":
+        check_features(model.attention, model.features)
         if model.positions == "sinusoidal":
             check_sinusoidal(filled(model.width), filled(model.heads))
         in_pairs = model.positions == "rotary"
