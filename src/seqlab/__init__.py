@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from seqlab.evaluation.perplexity import figures_of
     from seqlab.runs.run import load as load
     from seqlab.workflows.classify.train import train_classifier as train_classifier
+    from seqlab.workflows.diagnose.approximation import diagnose_approximation as diagnose_approximation
     from seqlab.workflows.diagnose.attention import diagnose_attention as diagnose_attention
     from seqlab.workflows.diagnose.experiments import diagnose_experiments as diagnose_experiments
     from seqlab.workflows.diagnose.experiments import diagnose_optimisers as diagnose_optimisers
@@ -75,6 +76,7 @@ _PUBLIC = {
     "compare_optimisers": "seqlab.workflows.duel.optimisers:compare_optimisers",
     "gradient_flow": "seqlab.diagnostics.gradient_flow:gradient_flow",
     "diagnose_memory": "seqlab.workflows.diagnose.memory:diagnose_memory",
+    "diagnose_approximation": "seqlab.workflows.diagnose.approximation:diagnose_approximation",
     "diagnose_attention": "seqlab.workflows.diagnose.attention:diagnose_attention",
     "diagnose_experiments": "seqlab.workflows.diagnose.experiments:diagnose_experiments",
     "run_experiment": "seqlab.workflows.diagnose.experiments:run_experiment",

@@ -12,10 +12,10 @@ from pydoc_data.topics import topics
 import pytest
 from tests.data.packages import TINY_SDIST, TINY_WHEEL, nowhere, offer, register, tar_of  # noqa: F401 (a fixture)
 
+from seqlab.core.cache import cache_folder
 from seqlab.core.errors import DamageError, DataError, DownloadError, UsageError
 from seqlab.core.files import sha256_of
 from seqlab.data import python_indexes
-from seqlab.data.cache import cache_folder
 from seqlab.data.corpora import (
     CORPORA,
     Corpus,

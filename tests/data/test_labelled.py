@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.data.packages import nowhere, zip_of  # noqa: F401 (a fixture)
 
+from seqlab.core.cache import cache_folder
 from seqlab.core.errors import DataError, UsageError
 from seqlab.core.files import sha256_of
 from seqlab.data import corpora
 from seqlab.data.archives import Archive
-from seqlab.data.cache import cache_folder
 from seqlab.data.corpora import CORPORA, Corpus, load_corpus
 from seqlab.data.labelled import Labelled, kept_source, read_labelled, read_unlabelled
 from seqlab.data.reviews import reviews_from

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from tests.data.packages import FILES, nowhere, tar_of  # noqa: F401 (a fixture)
 
+from seqlab.core.cache import cache_folder
 from seqlab.core.errors import DamageError, DownloadError
 from seqlab.core.files import sha256_of
 from seqlab.data import npm
 from seqlab.data.archives import Archive
-from seqlab.data.cache import cache_folder
 from seqlab.data.corpora import CORPORA, Corpus, load_corpus
 
 TINY_NPM = tar_of({f"package/{name.removeprefix('tiny-1.0/')}": content for name, content in FILES.items()})

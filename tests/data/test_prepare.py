@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seqlab.core.cache import cache_folder
 from seqlab.core.errors import DataError
 from seqlab.core.registry import TOKENIZERS, look_up
 from seqlab.data.batching import BEGIN_EVERY, StreamBatches, WindowBatches
-from seqlab.data.cache import cache_folder
 from seqlab.data.pieces import read_blocks
 from seqlab.data.prepare import PARTS, id_type, prepare, read_pieces, split_bounds
 from seqlab.data.sources import open_text

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from seqlab.core.cache import cache_folder
 from seqlab.core.errors import DamageError, DataError, DownloadError, SeqlabError, UsageError
 from seqlab.core.files import sha256_of
 from seqlab.data import vector_text
 from seqlab.data.archives import Archive
-from seqlab.data.cache import cache_folder
 from seqlab.data.vector_sets import VECTORS, VectorSet, load_vector_set
 from seqlab.data.vectors import load_vectors
 

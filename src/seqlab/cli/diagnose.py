@@ -1,4 +1,4 @@
-"""`seqlab diagnose gradients|attention|memory|optimisers|experiment`."""
+"""`seqlab diagnose gradients|attention|approximation|memory|optimisers|experiment`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seqlab.cli.arguments import Parser, add_common, add_fields, add_settings, g
 from seqlab.cli.duel import show_duel
 from seqlab.cli.terminal import TerminalReporter, emit_json, table
 from seqlab.core.errors import UsageError
-from seqlab.core.settings.diagnose import AttentionSettings, GradientSettings, MemorySettings
+from seqlab.core.settings.diagnose import ApproximationSettings, AttentionSettings, GradientSettings, MemorySettings
 from seqlab.core.settings.experiments import EXPERIMENTS, question_of
 from seqlab.core.settings.fields import dashed
 from seqlab.core.settings.lm import LMSettings
@@ -49,6 +49,16 @@ examples:
   seqlab diagnose attention runs/reviews --text lines.txt      a classifier: one text a line, or a table with labels
   seqlab diagnose attention runs/bible --heads 0.1,3.2         only some heads: LAYER.HEAD
 """
+APPROXIMATION = """How far separable and random-feature attention are from exact softmax, and whether they are any
+nearer to it than uniform attention: over features m, logit scale, width and kind of directions, with intervals, the
+theoretical variance beside the measured one; on the queries and keys of a run, or on drawn ones.
+
+examples:
+  seqlab diagnose approximation runs/mine                      every head, on the run's own held-out data
+  seqlab diagnose approximation runs/mine --text other.txt --features 64,256
+  seqlab diagnose approximation                                drawn queries and keys
+  seqlab diagnose approximation --scales 0.1,1,10 --widths 32 --directions orthogonal --causal
+"""
 EXPERIMENT = """Classic experiments about attention, norms, positions and optimisers, each with its question, formula,
 prediction, what was measured, an interval and whether they agree. Sizes, noise and seeds are flags.
 
@@ -60,6 +70,7 @@ examples:
 """
 FIELDS = dataclasses.fields(GradientSettings)
 ATTENTION_FIELDS = dataclasses.fields(AttentionSettings)
+APPROXIMATION_FIELDS = dataclasses.fields(ApproximationSettings)
 MEMORY_FIELDS = dataclasses.fields(MemorySettings)
 
 
@@ -95,6 +106,7 @@ def add_commands(commands: Any) -> None:
     add_common(optimisers)
     optimisers.set_defaults(run=optimisers_command, parser=optimisers)
     _add_attention(actions)
+    _add_approximation(actions)
     _add_experiments(actions)
 
 
@@ -125,6 +137,51 @@ def attention_command(arguments: argparse.Namespace) -> int:
     print(f"{found.basis}\n")
     print(table(HEADER, [row.words() for row in found.heads], left=3))
     print(f"({NOTES})\n\n{found.answer}")
+    print(f"\npage: {found.page}  (open it in a browser)")
+    return 0
+
+
+def _add_approximation(actions: Any) -> None:
+    approximation = actions.add_parser(
+        "approximation", help="what linear attention is worth beside softmax", description=APPROXIMATION
+    )
+    approximation.add_argument(
+        "folder",
+        metavar="RUN",
+        nargs="?",
+        help="run folder of a model with attention (default: drawn queries and keys)",
+    )
+    approximation.add_argument("--text", metavar="FILE", help="text to read (default: the run's own held-out data)")
+    add_fields(approximation, APPROXIMATION_FIELDS)
+    approximation.add_argument(
+        "--out", metavar="FILE", help="page (default: approximation.html in the run folder, or here)"
+    )
+    add_common(approximation)
+    approximation.set_defaults(run=approximation_command, parser=approximation)
+
+
+def approximation_command(arguments: argparse.Namespace) -> int:
+    from seqlab.workflows.diagnose import approximation_words as words
+    from seqlab.workflows.diagnose.approximation import diagnose_approximation
+
+    found = diagnose_approximation(
+        arguments.folder,
+        text=arguments.text,
+        out=arguments.out,
+        threads=arguments.threads,
+        reporter=TerminalReporter(),
+        **given(arguments, APPROXIMATION_FIELDS),
+    )
+    if arguments.json:
+        emit_json(found.as_json())
+        return 0
+    print(f"{found.basis}\n")
+    print(table(words.header(found), words.rows(found), left=3))
+    print(f"({words.NOTES})\n")
+    if variances := words.variance_rows(found, briefly=True):
+        print(table(words.VARIANCE_HEADER, variances, left=2))
+        print(f"({words.VARIANCE_NOTES})\n")
+    print("\n".join([*found.sentences, words.variance_sentence(found), "", found.answer]))
     print(f"\npage: {found.page}  (open it in a browser)")
     return 0
 

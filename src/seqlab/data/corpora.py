@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
+from seqlab.core.cache import cache_folder
 from seqlab.core.errors import DataError, UsageError, nearest
 from seqlab.core.files import canonical_json, make_folder, sha256_of, sha256_of_file, write_bytes
 from seqlab.core.reporting import ByteProgress
 from seqlab.data.archives import MAX_UNPACKED_BYTES, Archive, read_bounded, read_members
-from seqlab.data.cache import cache_folder
 from seqlab.data.fetching import fetch_archive
 from seqlab.data.reviews import reviews_from
 from seqlab.data.verses import verse_table

@@ -7,11 +7,11 @@ not matter which of these places hands it over. It is checked before it is opene
 from collections.abc import Iterable
 from pathlib import Path
 
+from seqlab.core.cache import CACHE_VARIABLE
 from seqlab.core.errors import DamageError, DownloadError, one_line
 from seqlab.core.files import make_folder, sha256_of_file
 from seqlab.core.reporting import ByteProgress
 from seqlab.data.archives import Archive
-from seqlab.data.cache import CACHE_VARIABLE
 from seqlab.data.npm import try_npm
 from seqlab.data.python_indexes import try_every_index
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqlab.core.cache import cache_folder
 from seqlab.core.files import (
     canonical_json,
     make_folder,
@@ -21,7 +22,6 @@ from seqlab.core.files import (
     write_bytes,
     write_failures,
 )
-from seqlab.data.cache import cache_folder
 from seqlab.data.pieces import cut_blocks, read_blocks
 from seqlab.data.sources import Text
 from seqlab.data.tokenizers import Tokenizer

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from seqlab.core.cache import cache_folder
 from seqlab.core.errors import DataError, UsageError, nearest
 from seqlab.core.files import BLOCK, make_folder, sha256_of, write_bytes, write_failures
-from seqlab.data.cache import cache_folder
 from seqlab.data.corpora import CORPORA, load_corpus
 
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}

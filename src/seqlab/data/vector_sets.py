@@ -17,11 +17,11 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from seqlab.core.cache import cache_folder
 from seqlab.core.errors import DamageError, DataError, UsageError, nearest
 from seqlab.core.files import atomic_write, canonical_json, make_folder, sha256_of, sha256_of_file, write_bytes
 from seqlab.core.reporting import ByteProgress
 from seqlab.data.archives import Archive, read_members
-from seqlab.data.cache import cache_folder
 from seqlab.data.fetching import fetch_archive
 
 VALUE = np.dtype("<f4")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from seqlab.core.cache import cache_folder
 from seqlab.core.errors import DataError, UsageError
 from seqlab.core.files import canonical_json, make_folder, sha256_of, write_bytes
 from seqlab.core.registry import TOKENIZERS, look_up
@@ -19,7 +20,6 @@ from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import filled
 from seqlab.core.settings.lm import DataSettings, LMSettings, default_vocab_size
 from seqlab.core.units import parse_split
-from seqlab.data.cache import cache_folder
 from seqlab.data.normalise import normalise, parse_steps
 from seqlab.data.overlap import Overlap, shared_passages
 from seqlab.data.prepare import PARTS, Bounds, Part, prepare, read_pieces, read_slice, split_bounds

@@ -1,4 +1,4 @@
-"""Where downloaded archives and prepared texts are kept between runs."""
+"""Where seqlab keeps what it can make again: downloads, encoded texts, the calibration of the machine."""
 
 import os
 from pathlib import Path
