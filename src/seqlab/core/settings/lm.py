@@ -31,6 +31,7 @@ from seqlab.core.settings.fields import (
     Limits,
     Preset,
     check_settings,
+    check_trains_so,
     dashed,
     fill,
     filled,
@@ -251,7 +252,7 @@ def check_said(settings: LMSettings, said: Collection[str]) -> None:
             raise UsageError(f"--{dashed(name)} does not apply: model '{kind}' is fitted by counting; leave it out")
         if known is not None and f.metadata["kinds"] and kind not in f.metadata["kinds"]:
             if group == "training":
-                raise UsageError(f"--{dashed(name)} is not a choice for model '{kind}', which has none; leave it out")
+                check_trains_so(f, kind)
             raise UsageError(f"model '{kind}' has no setting '{name}'{nearest(name, known)}")
 
 
