@@ -338,6 +338,31 @@ def test_blocks_of_rows_change_nothing(window: int | None, monkeypatch: pytest.M
     agree(whole, F.scaled_dot_product_attention(q, k, v, attn_mask=mask), [q, k, v])
 
 
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize(("causal", "window", "T"), [(False, None, 9), (False, None, 6), (True, None, 9), (True, 4, 9)])
+@pytest.mark.parametrize("rows", [2, 5, 512])
+def test_dropout_in_blocks_of_rows_drops_weights(
+    rows: int, causal: bool, window: int | None, T: int, padded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The identity as values shows which weights were kept; with them the formula gives the values and gradients."""
+    monkeypatch.setattr(ops, "ROWS", rows)
+    (q, k, v), p = inputs(T, 9), 0.4
+    key_mask = length_mask(torch.tensor([9, 6, 0]), 9) if padded else None
+    options: dict[str, Any] = dict(key_mask=key_mask, causal=causal, window=window, dropout=p)
+
+    def attended(values: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        return ops.softmax_attention(q, k, values, **options)
+
+    shown = attended(torch.eye(9, dtype=torch.float64).expand(B, N, 9, 9)).detach()
+    mask = banded_causal_mask(T, 9, window) if causal else torch.ones(T, 9, dtype=torch.bool)
+    mask = mask if key_mask is None else mask & key_mask[:, None, None]
+    weights = ops.attention_weights(ops.scaled_scores(q, k), mask)
+    kept = shown != 0
+    assert 0.45 < (kept.sum() / mask.expand_as(kept).sum()).item() < 0.75
+    agree(attended(v), ops.mix(weights * kept / (1 - p), v), [q, k, v])
+
+
 @pytest.mark.parametrize("queries", [1, 3, 9])
 @pytest.mark.parametrize("window", [1, 2, 8, 9, 10])
 def test_windows_hide_what_is_further_back(window: int, queries: int) -> None:
