@@ -23,6 +23,7 @@ from seqlab.evaluation.spelling import follows_gap, spelling_nats, spelling_of
 
 FED_TOKENS = 64  # tokens fed at a time to a model that carries state: the logits stay in memory that is used again
 BATCH = 64  # segments scored side by side
+FED_WHOLE = 32_768  # tokens of such segments at most, or one, where a model with a window reads them whole
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,8 @@ def nats_of_ids(
         return _nats_at_once(model, ids, impossible)
     was_training = model.training
     model.eval()
+    window = traits_of(model).window
+    batch = batch if window is None else max(1, min(batch, FED_WHOLE // window))
     try:
         starts = segment_starts(len(ids), policy) if starts is None else starts
         scored: list[NDArray[np.float64]] = []
