@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 from torch import nn
 
 from seqlab.core.traits import LOOKED_UP, NORM_LAYERS
-from seqlab.diagnostics.cost_terms import Factor, Inside, Term, Use, parameters, products, textbook
+from seqlab.diagnostics.cost_attention import attention, keys_before, pointer
+from seqlab.diagnostics.cost_terms import Factor, Inside, Term, Use, parameters, products
 from seqlab.layers import (
     AttentionPooling,
     AttentiveRNN,
@@ -31,7 +31,7 @@ from seqlab.layers import (
     TransformerEncoder,
 )
 from seqlab.layers.blocks import Block
-from seqlab.layers.pointer import REACH, Pointer
+from seqlab.layers.pointer import Pointer
 from seqlab.layers.pooling import Pooling
 from seqlab.layers.recurrent import RNN, Recurrent
 
