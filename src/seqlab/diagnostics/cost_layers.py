@@ -3,6 +3,11 @@
 Products are those of the mathematics. Softmax attention takes T·S scores for each head, whatever a fused kernel
 computes again in its backward pass; linear attention takes its sums and their reading, whatever chunks a causal kernel
 cuts.
+
+What is kept for the backward pass is counted where it is read: a layer counts its input, and what it makes inside. Two
+layers that read the same vectors count them once (`Use.own_input`). Masks of single bits and what is kept once for a
+sequence are left out, and what torch's fused LSTM keeps is known to a tenth: the bytes are those that autograd keeps to
+within 5 %, of LSTMs and linear attention 10 % (tests/diagnostics/test_cost_memory.py).
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from torch import nn
 
 from seqlab.core.traits import LOOKED_UP, NORM_LAYERS
 from seqlab.diagnostics.cost_attention import attention, keys_before, pointer
-from seqlab.diagnostics.cost_terms import Factor, Inside, Term, Use, parameters, products
+from seqlab.diagnostics.cost_terms import Factor, Inside, Term, Use, parameters, products, saved, saved_ids
 from seqlab.layers import (
     AttentionPooling,
     AttentiveRNN,
@@ -23,6 +28,7 @@ from seqlab.layers import (
     EncoderDecoderBlock,
     FeedForward,
     LearnedPosition,
+    MaxPooling,
     MultiHeadAttention,
     OutputHead,
     RotaryPosition,
@@ -51,10 +57,22 @@ def linear(layer: nn.Linear, use: Use) -> Terms:
 
 def _matrix(layer: nn.Linear, use: Use, part: str, read: Factor, *written: Factor | int) -> Terms:
     yield products(part, *use.rows, read, *written, backward=_passes(layer, use))
+    yield from kept_input(part, use, read)
     if layer.weight is not None:
         yield parameters(part, read, *written)
     if layer.bias is not None:
         yield parameters(part, *written)
+
+
+def kept_input(part: str, use: Use, *sizes: Factor | int) -> Terms:
+    if use.own_input:
+        yield saved(part, use, *use.rows, *sizes)
+
+
+def dropped(rate: float, part: str, use: Use, *sizes: Factor | int) -> Terms:
+    """Dropout keeps a factor for every number."""
+    if rate:
+        yield saved(part, use, *use.rows, *sizes)
 
 
 def _passes(layer: nn.Module, use: Use) -> int:
@@ -69,22 +87,33 @@ def convolution(layer: nn.Conv1d, use: Use) -> Terms:
     written, taps = ("d_out", layer.out_channels), ("taps", layer.kernel_size[0])
     part = use.part or "projections"
     yield products(part, *use.rows, read, written, taps, backward=_passes(layer, use))
+    yield from kept_input(part, use, ("d_in", layer.in_channels))
     yield parameters(part, read, written, taps)
     if layer.bias is not None:
         yield parameters(part, written)
 
 
 def of_vectors(layer: nn.Module, use: Use) -> Terms:
-    """A norm: products of single numbers only, which are not counted."""
-    yield from (parameters("norms", ("d_model", weight.numel())) for weight in layer.parameters(recurse=False))
+    """A norm: products of single numbers only, which are not counted. RMSNorm also keeps what it normalised."""
+    width = ("d_model", next((weight.numel() for weight in layer.parameters(recurse=False)), use.width))
+    yield from (parameters("norms", width) for _ in layer.parameters(recurse=False))
+    yield from kept_input("norms", use, width)
+    yield saved("norms", use, *use.rows, width if isinstance(layer, nn.RMSNorm) else 2)
 
 
 def looked_up(layer: nn.Module, use: Use) -> Terms:
     """A row is read, nothing is multiplied."""
     for weight in layer.parameters(recurse=False):
         yield parameters("embedding", *zip(("V_in", "d_model"), weight.shape, strict=True))
+    yield saved_ids("embedding", *use.rows)
+    if isinstance(layer, TokenEmbedding):
+        yield from dropped(layer.dropout, "embedding", use, ("d_model", layer.width))
     for name, _ in layer.named_children():
         yield Inside(name, use)
+
+
+def learned_position(layer: LearnedPosition, use: Use) -> Terms:
+    yield parameters("embedding", *zip(("positions", "d_model"), layer.table.shape, strict=True))
 
 
 def nothing(layer: nn.Module, use: Use) -> Terms:
@@ -97,6 +126,7 @@ def torch_recurrent(layer: nn.RNNBase, use: Use) -> Terms:
     carried = ("H_out", layer.proj_size) if layer.proj_size else H
     for k in range(layer.num_layers):
         read = ("D", layer.input_size) if k == 0 else ("D", int(carried[1]) * directions)
+        yield from _kept_by_steps(use, gates, k, read, H, directions, layer.dropout)
         for _ in range(directions):
             yield from _cell(use, gates, read, carried, H, bias=layer.bias)
             if layer.proj_size:
@@ -113,6 +143,23 @@ def _cell(use: Use, gates: int, read: Factor, carried: Factor, H: Factor, *, bia
             yield parameters("recurrent", *_times(gates), H)
 
 
+def _kept_by_steps(use: Use, gates: int, k: int, read: Factor, H: Factor, directions: int, rate: float) -> Terms:
+    """Of layer k: what it reads, unless that is what the one below keeps, and in each direction its inside.
+
+    RNN: h. GRU: three gates, the candidate, h. LSTM: h and the workspace of torch's fused loop, 10·H + 6·max(D, H).
+    """
+    if k == 0 or directions == 2 or rate:
+        yield from kept_input("recurrent", use, read)
+    if k:
+        yield from dropped(rate, "recurrent", use, read)
+    for direction in range(directions):
+        yield saved("recurrent", use, *use.rows, *_times({1: 1, 3: 5, 4: 11}[gates]), H)
+        if gates == 4:
+            yield saved("recurrent", use, *use.rows, 6, max(read, H, key=lambda size: size[1]))
+        elif direction:  # a copy that runs backwards
+            yield saved("recurrent", use, *use.rows, read)
+
+
 def _times(number: int) -> tuple[int, ...]:
     return () if number == 1 else (number,)
 
@@ -125,6 +172,7 @@ def recurrent(layer: Recurrent, use: Use) -> Terms:
     H = ("H", layer.hidden_size)
     for k in range(layer.num_layers):
         read = ("D", layer.input_size) if k == 0 else ("D", layer.hidden_size * layer.directions)
+        yield from _kept_by_steps(use, layer.gates, k, read, H, layer.directions, layer.dropout)
         for _ in range(layer.directions):
             yield from _cell(use, layer.gates, read, H, H, bias=layer.bias)
             if isinstance(layer, RNN) and layer.form == "pre":
@@ -144,11 +192,16 @@ def attentive(layer: AttentiveRNN, use: Use) -> Terms:
     for shape in ((D, H), (H, H), (H,)):
         yield parameters("recurrent", *shape)
     keys = keys_before(use, layer.window)
+    yield from kept_input("recurrent", use, D)
+    yield saved("recurrent", use, *use.rows, 3, H)  # the candidate, twice, and h
+    yield saved("mixing", use, *use.rows, keys, H)  # the memory, anew at every position
+    yield saved("scores", use, *use.rows, keys)
     yield products("scores", *use.rows, keys, H)
     yield products("mixing", *use.rows, keys, H)
     if layer.score == "additive":
         yield products("projections", *use.rows, H, H)
         yield products("projections", *use.rows, keys, H, H)
+        yield saved("scores", use, *use.rows, keys, H)
         yield parameters("projections", 2, H, H)
         yield parameters("scores", H)
 
@@ -164,8 +217,10 @@ def block(layer: Block, use: Use) -> Terms:
     if isinstance(layer, EncoderDecoderBlock):
         yield Inside("norm_cross", own)
         yield Inside("cross", replace(use, causal=False, keys=use.source or use.length))
-    yield Inside("norm_mlp", own)
+    yield Inside("norm_mlp", replace(own, own_input=layer.placement != "parallel"))
     yield Inside("mlp", own)
+    for part in ("projections", "feed-forward", "projections")[: 3 if isinstance(layer, EncoderDecoderBlock) else 2]:
+        yield from dropped(layer.dropout.p, part, own, ("d_model", layer.attention.d_model))
 
 
 def feed_forward(layer: FeedForward, use: Use) -> Terms:
@@ -174,7 +229,10 @@ def feed_forward(layer: FeedForward, use: Use) -> Terms:
     d, hidden = ("d_model", inner.in_features), ("d_ff", outer.in_features)
     gated = inner.out_features // outer.in_features
     yield from _matrix(inner, use, "feed-forward", d, *_times(gated), hidden)
-    yield from _matrix(outer, use, "feed-forward", hidden, d)
+    yield from _matrix(outer, replace(use, own_input=True), "feed-forward", hidden, d)
+    inside = 3 if gated == 2 else 0 if isinstance(layer[1], nn.ReLU) else 1  # relu is known from what it gave
+    if inside:
+        yield saved("feed-forward", use, *use.rows, *_times(inside), hidden)
 
 
 def transformer_encoder(layer: TransformerEncoder, use: Use) -> Terms:
@@ -192,8 +250,13 @@ def attention_pooling(layer: AttentionPooling, use: Use) -> Terms:
     d = ("d_model", layer.project.in_features)
     yield Inside("project", replace(use, sizes=("d_model", "d_model")))
     yield parameters("scores", d)
+    yield saved("scores", use, *use.rows, d)
     yield products("scores", *use.rows, d)
     yield products("mixing", *use.rows, d)
+
+
+def max_pooling(layer: MaxPooling, use: Use) -> Terms:
+    yield from kept_input("other", use, ("d_model", use.width or 0))
 
 
 TERMS: dict[type[nn.Module], TermsOf] = {
@@ -208,12 +271,13 @@ TERMS: dict[type[nn.Module], TermsOf] = {
     SinusoidalPosition: nothing,
     RotaryPosition: nothing,
     TokenEmbedding: looked_up,
-    LearnedPosition: looked_up,
+    LearnedPosition: learned_position,
     OutputHead: output_head,
     FeedForward: feed_forward,
     Block: block,
     TransformerEncoder: transformer_encoder,
     Pooling: nothing,
+    MaxPooling: max_pooling,
     AttentionPooling: attention_pooling,
     Pointer: pointer,
 }

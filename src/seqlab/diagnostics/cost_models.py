@@ -6,15 +6,23 @@ from dataclasses import replace
 
 from torch import nn
 
-from seqlab.diagnostics.cost_layers import TERMS, Terms, TermsOf
-from seqlab.diagnostics.cost_terms import Inside, Use, parameters, products
+from seqlab.diagnostics.cost_layers import TERMS, Terms, TermsOf, dropped
+from seqlab.diagnostics.cost_terms import Inside, Use, parameters, products, saved, saved_ids
 from seqlab.models.averaging import AveragingClassifier
 from seqlab.models.bigram import BigramLM
 from seqlab.models.encoder_classifier import EncoderClassifier
-from seqlab.models.recurrent_lm import RecurrentLM
+from seqlab.models.recurrent_lm import RecurrentLM, _NormedStack
 from seqlab.models.recurrent_translator import RecurrentTranslator, SourceAttention
 from seqlab.models.transformer_lm import TransformerLM
 from seqlab.models.translator import TransformerTranslator
+
+
+
+def loss(use: Use, classes: int) -> Terms:
+    """Cross-entropy: ln p of every class or token, and the right ones."""
+    yield saved("loss", use, *use.rows, ("V", classes))
+    yield saved_ids("loss", *use.rows)
+
 
 # --------------------------------------------------------------------------- language models
 
@@ -26,12 +34,23 @@ def bigram(model: BigramLM, use: Use) -> Terms:
     yield Inside("embedding", use)
     yield Inside("hidden", hidden)
     yield Inside("output", use)
+    yield from loss(use, model.vocab_size)
 
 
 def recurrent_lm(model: RecurrentLM, use: Use) -> Terms:
     yield Inside("embedding", use)
     yield Inside("recurrent", use)
     yield Inside("output", use)
+    yield from dropped(model.dropout.p, "output", use, ("d_model", model.output.in_features))
+    yield from loss(use, model.vocab_size)
+
+
+def normed_stack(model: _NormedStack, use: Use) -> Terms:
+    """Dropout between the layers."""
+    yield Inside("layers", use)
+    yield Inside("norms", use)
+    for layer in model.layers[1:]:
+        yield from dropped(model.dropout.p, "recurrent", use, ("D", layer.input_size))
 
 
 def transformer_lm(model: TransformerLM, use: Use) -> Terms:
@@ -40,6 +59,7 @@ def transformer_lm(model: TransformerLM, use: Use) -> Terms:
     if model.norm is not None:
         yield Inside("norm", use)
     yield Inside("output", use)
+    yield from loss(use, model.vocab_size)
 
 
 # --------------------------------------------------------------------------- classifiers
@@ -51,8 +71,11 @@ def encoder_classifier(model: EncoderClassifier, use: Use) -> Terms:
         learns = model.embedding.weight.requires_grad
         yield Inside("enter", replace(use, sizes=("d_vector", "d_model"), input_gradient=learns))
     yield Inside("encoder", replace(use, masked=True))
-    yield Inside("pooling", replace(use, masked=True))
-    yield Inside("output", replace(use.of_each_sequence(), part="output", sizes=("d_model", "V")))
+    yield Inside("pooling", replace(use, masked=True, width=model.encoder.width))
+    each = use.of_each_sequence()
+    yield Inside("output", replace(each, part="output", sizes=("d_model", "V")))
+    yield from dropped(model.dropout.p, "output", each, ("d_model", model.output.in_features))
+    yield from loss(each, model.classes)
 
 
 def averaging(model: AveragingClassifier, use: Use) -> Terms:
@@ -65,6 +88,7 @@ def averaging(model: AveragingClassifier, use: Use) -> Terms:
         yield Inside("vectors", use)
         yield Inside("layers", replace(each, part="feed-forward"))
         yield Inside("output", replace(each, part="output", sizes=("d_model", "V")))
+    yield from loss(each, model.classes)
 
 
 # --------------------------------------------------------------------------- translators
@@ -78,6 +102,7 @@ def transformer_translator(model: TransformerTranslator, use: Use) -> Terms:
         yield Inside("norm", use)
     yield Inside("leave", replace(use, sizes=("d_model", "d_model")))
     yield Inside("output", use)
+    yield from loss(use, model.vocab_size)
     if model.pointer is not None:
         yield Inside("pointer", use)
 
@@ -96,6 +121,7 @@ def recurrent_translator(model: RecurrentTranslator, use: Use) -> Terms:
     yield Inside("attention", replace(use, keys=source.length, step_by_step=model.input_feeding))
     yield Inside("combine", replace(use, sizes=("d_joint", "d_model")))
     yield Inside("output", use)
+    yield from loss(use, model.vocab_size)
     if model.pointer is not None:
         yield Inside("pointer", use)
 
@@ -117,6 +143,7 @@ MODEL_TERMS: dict[type[nn.Module], TermsOf] = {
     **TERMS,
     BigramLM: bigram,
     RecurrentLM: recurrent_lm,
+    _NormedStack: normed_stack,
     TransformerLM: transformer_lm,
     EncoderClassifier: encoder_classifier,
     AveragingClassifier: averaging,
