@@ -238,7 +238,7 @@ class Walk:
             for term in MODEL_TERMS[kind](module, use):
                 if isinstance(term, Inside):
                     yield from self._of(getattr(module, term.name), term.use, _within(path, term.name))
-                elif term.once not in self._seen:
+                elif term.once not in self._seen and (use.kept or term.what != "saved"):
                     self._seen |= {term.once} - {None}
                     yield term
         elif _costs_nothing_itself(module):

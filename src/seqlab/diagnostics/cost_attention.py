@@ -136,8 +136,10 @@ def _textbook(layer: MultiHeadAttention, use: Use) -> Iterator[Term]:
 def _turns(layer: MultiHeadAttention, use: Use) -> Iterator[Term]:
     """e^{iθ} of every position, complex, one for all layers."""
     turned = layer.rotary
+    if turned is None:
+        return
     lengths = {use.length: use.name} | ({} if use.keys is None else {use.keys: use.keys_name})
-    for length, name in {} if turned is None else lengths.items():
+    for length, name in lengths.items():
         term = saved("projections", use, (name, length), ("turned", turned.turned))
         yield replace(term, once=f"turns {length} {turned.turned} {turned.base}")
 
@@ -148,6 +150,9 @@ def _kept_by_softmax(layer: MultiHeadAttention, use: Use) -> Iterator[Term]:
     The three are views of one product where all read the same vectors; rotary positions copy queries and keys.
     """
     d, heads = ("d_model", layer.d_model), _heads(layer, layer.n_heads, "heads")
+    if layer.dropout and use.length <= ROWS:
+        yield from _kept_with_weights(layer, use)
+        return
     if use.keys is not None or use.masked:
         yield from _kept_apart(layer, use)
     else:
@@ -162,6 +167,24 @@ def _kept_by_softmax(layer: MultiHeadAttention, use: Use) -> Iterator[Term]:
         yield saved("scores", use, ("masks", sum(sizes)))
         if len(blocks) > 1:
             yield saved("mixing", use, *use.rows, *heads)
+
+
+def _read(use: Use) -> tuple[int, ...]:
+    """What is projected; with lengths also what it was before padding was cleared, for queries and for keys."""
+    return (3,) if use.masked and use.keys is None else ()
+
+
+def _kept_with_weights(layer: MultiHeadAttention, use: Use) -> Iterator[Term]:
+    """Dropout acts on weights, which are formed: before it, after it, and its factors."""
+    d, own = ("d_model", layer.d_model), _heads(layer, layer.n_heads, "heads")
+    keys = use.time if use.keys is None else ((use.keys_name, use.keys),)
+    yield saved("projections", use, *use.rows, *_read(use), d)
+    if use.keys is not None:
+        yield saved("projections", use, *use.key_rows, d)
+    yield saved("projections", use, *use.rows, *own)
+    yield saved("projections", use, *use.key_rows, 2, *own)
+    yield saved("scores", use, *use.rows, 3, ("heads", layer.n_heads), *keys)
+    yield saved("mixing", use, *use.rows, *own)
 
 
 def _kept_together(layer: MultiHeadAttention, use: Use) -> Iterator[Term]:
@@ -204,7 +227,7 @@ def _kept_apart(layer: MultiHeadAttention, use: Use) -> Iterator[Term]:
 def _kept_by_sums(layer: MultiHeadAttention, use: Use) -> Iterator[Term]:
     """Features of queries and keys, values with a column of ones, sums; causally also c × c weights in every chunk."""
     d, out = ("d_model", layer.d_model), _heads(layer, layer.n_heads, "heads")
-    yield saved("projections", use, *use.rows, d)
+    yield saved("projections", use, *use.rows, *_read(use), d)
     if use.keys is not None:
         yield saved("projections", use, *use.key_rows, d)
     yield saved("projections", use, *use.rows, *out)

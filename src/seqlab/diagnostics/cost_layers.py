@@ -27,6 +27,7 @@ from seqlab.layers import (
     EncoderBlock,
     EncoderDecoderBlock,
     FeedForward,
+    LastPooling,
     LearnedPosition,
     MaxPooling,
     MultiHeadAttention,
@@ -71,7 +72,7 @@ def kept_input(part: str, use: Use, *sizes: Factor | int) -> Terms:
 
 def dropped(rate: float, part: str, use: Use, *sizes: Factor | int) -> Terms:
     """Dropout keeps a factor for every number."""
-    if rate:
+    if rate and use.kept:
         yield saved(part, use, *use.rows, *sizes)
 
 
@@ -95,7 +96,7 @@ def convolution(layer: nn.Conv1d, use: Use) -> Terms:
 
 def of_vectors(layer: nn.Module, use: Use) -> Terms:
     """A norm: products of single numbers only, which are not counted. RMSNorm also keeps what it normalised."""
-    width = ("d_model", next((weight.numel() for weight in layer.parameters(recurse=False)), use.width))
+    width = ("d_model", next((weight.numel() for weight in layer.parameters(recurse=False)), 0))
     yield from (parameters("norms", width) for _ in layer.parameters(recurse=False))
     yield from kept_input("norms", use, width)
     yield saved("norms", use, *use.rows, width if isinstance(layer, nn.RMSNorm) else 2)
@@ -146,15 +147,18 @@ def _cell(use: Use, gates: int, read: Factor, carried: Factor, H: Factor, *, bia
 def _kept_by_steps(use: Use, gates: int, k: int, read: Factor, H: Factor, directions: int, rate: float) -> Terms:
     """Of layer k: what it reads, unless that is what the one below keeps, and in each direction its inside.
 
-    RNN: h. GRU: three gates, the candidate, h. LSTM: h and the workspace of torch's fused loop, 10·H + 6·max(D, H).
+    RNN: h. GRU: three gates, the candidate, h. LSTM: h and the workspace of torch's fused loop, 10·H + 6·max(D, H);
+    called for one step at a time: four gates, h, c, tanh c.
     """
+    fused = gates == 4 and not use.step_by_step
+    inside = {1: 1, 3: 5, 4: 11 if fused else 7}[gates]
     if k == 0 or directions == 2 or rate:
         yield from kept_input("recurrent", use, read)
     if k:
         yield from dropped(rate, "recurrent", use, read)
     for direction in range(directions):
-        yield saved("recurrent", use, *use.rows, *_times({1: 1, 3: 5, 4: 11}[gates]), H)
-        if gates == 4:
+        yield saved("recurrent", use, *use.rows, *_times(inside), H)
+        if fused:
             yield saved("recurrent", use, *use.rows, 6, max(read, H, key=lambda size: size[1]))
         elif direction:  # a copy that runs backwards
             yield saved("recurrent", use, *use.rows, read)
@@ -202,6 +206,9 @@ def attentive(layer: AttentiveRNN, use: Use) -> Terms:
         yield products("projections", *use.rows, H, H)
         yield products("projections", *use.rows, keys, H, H)
         yield saved("scores", use, *use.rows, keys, H)
+        if layer.window is not None and use.windowed and use.length > layer.window:  # the memory, cut: a copy
+            after = (f"({use.name}−{layer.window})", use.length - layer.window)
+            yield saved("scores", use, ("B", use.batch), after, layer.window, H)
         yield parameters("projections", 2, H, H)
         yield parameters("scores", H)
 
@@ -210,8 +217,15 @@ def attentive(layer: AttentiveRNN, use: Use) -> Terms:
 
 
 def block(layer: Block, use: Use) -> Terms:
-    """Self-attention, causal in a decoder's block; cross-attention over the source; the feed-forward network."""
-    own = use if isinstance(layer, EncoderBlock) else replace(use, causal=True)
+    """Self-attention, causal in a decoder's block; cross-attention over the source; the feed-forward network.
+
+    Set to recompute, it keeps what it reads and nothing else.
+    """
+    d = ("d_model", layer.attention.d_model)
+    if layer.recompute:
+        yield saved("projections", use, *use.rows, d)
+    use = replace(use, kept=not layer.recompute)
+    own = replace(use, causal=not isinstance(layer, EncoderBlock))
     yield Inside("norm_attention", own)
     yield Inside("attention", own)
     if isinstance(layer, EncoderDecoderBlock):
@@ -220,7 +234,7 @@ def block(layer: Block, use: Use) -> Terms:
     yield Inside("norm_mlp", replace(own, own_input=layer.placement != "parallel"))
     yield Inside("mlp", own)
     for part in ("projections", "feed-forward", "projections")[: 3 if isinstance(layer, EncoderDecoderBlock) else 2]:
-        yield from dropped(layer.dropout.p, part, own, ("d_model", layer.attention.d_model))
+        yield from dropped(layer.dropout.p, part, own, d)
 
 
 def feed_forward(layer: FeedForward, use: Use) -> Terms:
@@ -255,7 +269,8 @@ def attention_pooling(layer: AttentionPooling, use: Use) -> Terms:
     yield products("mixing", *use.rows, d)
 
 
-def max_pooling(layer: MaxPooling, use: Use) -> Terms:
+def one_of_all(layer: Pooling, use: Use) -> Terms:
+    """Picking one position, or the largest, keeps them all."""
     yield from kept_input("other", use, ("d_model", use.width or 0))
 
 
@@ -277,7 +292,8 @@ TERMS: dict[type[nn.Module], TermsOf] = {
     Block: block,
     TransformerEncoder: transformer_encoder,
     Pooling: nothing,
-    MaxPooling: max_pooling,
+    MaxPooling: one_of_all,
+    LastPooling: one_of_all,
     AttentionPooling: attention_pooling,
     Pointer: pointer,
 }

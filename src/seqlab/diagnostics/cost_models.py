@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
@@ -15,7 +16,6 @@ from seqlab.models.recurrent_lm import RecurrentLM, _NormedStack
 from seqlab.models.recurrent_translator import RecurrentTranslator, SourceAttention
 from seqlab.models.transformer_lm import TransformerLM
 from seqlab.models.translator import TransformerTranslator
-
 
 
 def loss(use: Use, classes: int) -> Terms:
@@ -49,7 +49,8 @@ def normed_stack(model: _NormedStack, use: Use) -> Terms:
     """Dropout between the layers."""
     yield Inside("layers", use)
     yield Inside("norms", use)
-    for layer in model.layers[1:]:
+    above: list[Any] = list(model.layers)[1:]
+    for layer in above:
         yield from dropped(model.dropout.p, "recurrent", use, ("D", layer.input_size))
 
 
@@ -80,12 +81,15 @@ def encoder_classifier(model: EncoderClassifier, use: Use) -> Terms:
 
 def averaging(model: AveragingClassifier, use: Use) -> Terms:
     """A text is its bag of n_t features; sums of rows of tables are no products."""
-    each = use.of_each_sequence()
-    yield parameters("output", ("V", model.columns))
+    each, columns = use.of_each_sequence(), ("columns", model.columns)
+    yield parameters("output", columns)
     if model.weights is not None:
         yield Inside("weights", use)
+        yield saved_ids("embedding", *use.rows)  # which text each feature is of
+        yield saved("embedding", use, *use.rows, columns)  # r
     if model.vectors is not None:
         yield Inside("vectors", use)
+        yield saved_ids("embedding", *use.rows)
         yield Inside("layers", replace(each, part="feed-forward"))
         yield Inside("output", replace(each, part="output", sizes=("d_model", "V")))
     yield from loss(each, model.classes)
@@ -120,6 +124,8 @@ def recurrent_translator(model: RecurrentTranslator, use: Use) -> Terms:
     yield Inside("decoder", replace(use, step_by_step=model.input_feeding))
     yield Inside("attention", replace(use, keys=source.length, step_by_step=model.input_feeding))
     yield Inside("combine", replace(use, sizes=("d_joint", "d_model")))
+    yield saved("projections", use, *use.rows, d)  # a_t
+    yield from dropped(model.dropout.p, "projections", use, d)
     yield Inside("output", use)
     yield from loss(use, model.vocab_size)
     if model.pointer is not None:
@@ -132,9 +138,14 @@ def source_attention(layer: SourceAttention, use: Use) -> Terms:
     yield Inside("query", replace(use, sizes=("d_model", "d_model")))
     yield products("scores", *use.rows, keys, d)
     yield products("mixing", *use.rows, keys, d)
+    yield saved("mixing", use, ("B", use.batch), keys, d)
+    yield saved("scores", use, *use.rows, 2, keys)
+    if layer.score == "scaled":
+        yield saved("scores", use, *use.rows, d)
     if layer.score == "additive":
         times = use.time if use.step_by_step else ()
         yield products("projections", ("B", use.batch), *times, keys, d, d)
+        yield saved("scores", use, *use.rows, keys, d)
         yield parameters("projections", d, d)
         yield parameters("scores", d)
 

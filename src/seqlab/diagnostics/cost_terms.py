@@ -99,10 +99,11 @@ class Use:
     own_input        it is the layer that keeps its input for the backward pass (nobody else does)
     input_gradient   somebody below learns
     number           bytes of an activation
-    width            of the vectors, for layers that do not know it themselves
+    width            of the vectors, for layers that do not know it themselves (pooling)
     windowed         a layer with a window sees no further; else as if it were as wide as the text
     masked           lengths are given, so that padding is masked
     step_by_step     it is called once for each position
+    kept             what is computed is kept for the backward pass, not computed again
     """
 
     batch: int
@@ -121,6 +122,7 @@ class Use:
     windowed: bool = True
     masked: bool = False
     step_by_step: bool = False
+    kept: bool = True
 
     @property
     def rows(self) -> tuple[Factor, ...]:
