@@ -51,6 +51,14 @@ def nats_of_each(model: Any, data: Prepared, pairs: Places) -> NDArray[np.float6
     return found
 
 
+def read_longest(model: Any, data: Prepared) -> None:
+    """The longest validation pairs, as many as are read at once."""
+    pairs = data.pairs_of("validation")
+    sizes = np.maximum(*data.pairs.sizes)[pairs]
+    longest = np.argsort(-sizes, kind="stable")
+    nats_of_each(model, data, pairs[longest[: max(1, TOKENS_AT_ONCE // int(sizes[longest[0]]))]])
+
+
 def nats_in_pieces(model: Any, batch: PairBatch) -> torch.Tensor:
     """The same, the target read piece by piece: of a very long one no matrix of target × source is held.    (B,)"""
     memory, state = model.encode(batch.source), None
