@@ -83,7 +83,8 @@ def recipe(arguments: argparse.Namespace, reporter: Reporter) -> None:
 
 
 def _stacked(runs: list[Scored]) -> Ways:
-    return {way: np.array([run.nats[way] for run in runs], np.float64) for way in runs[0].nats}
+    """In an order of their own, whether they were scored just now or read from their files."""
+    return {way: np.array([run.nats[way] for run in runs], np.float64) for way in sorted(runs[0].nats)}
 
 
 # --------------------------------------------------------------------------- ways of scoring
@@ -210,7 +211,7 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_shared(found)
     found.add_argument("--context", type=int, default=256, help="n, of the training (default: 256)")
-    found.add_argument("--steps", type=int, default=330, help="of each training (default: 330)")
+    found.add_argument("--steps", type=int, default=800, help="of each training (default: 800)")
     return found
 
 
