@@ -17,6 +17,9 @@ BAD_FILES = {
 }
 
 
+RANDOM = ["--model", "transformer", "--attention", "random_features"]
+
+
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_unusable_files(seqlab_command: Command, tmp_path: Path, name: str) -> None:
     content, code, message = BAD_FILES[name]
@@ -59,6 +62,30 @@ def test_unusable_files(seqlab_command: Command, tmp_path: Path, name: str) -> N
         (["lm", "train", "x" * 300], 1, "File name too long"),
         (["lm", "train", "\udcff.txt"], 2, "is not valid Unicode; rename the file"),
         (["lm", "train", "pydoc", "--out", "y" * 300], 1, "File name too long"),
+        (["lm", "train", "pydoc", *RANDOM, "--features", "0"], 2, "--features 0 is too small; the least is 1"),
+        (["lm", "train", "pydoc", *RANDOM, "--features", "-3"], 2, "--features -3 is too small; the least is 1"),
+        (
+            ["lm", "train", "pydoc", "--model", "transformer", "--features", "9"],
+            2,
+            "--features 9 is for --attention random_features, not softmax; leave it out",
+        ),
+        (
+            ["classify", "train", "x.csv", "--model", "transformer", "--attention", "separable", "--features", "9"],
+            2,
+            "--features 9 is for --attention random_features, not separable; leave it out",
+        ),
+        (["classify", "train", "x.csv", *RANDOM, "--features", "0"], 2, "--features 0 is too small; the least is 1"),
+        (
+            ["lm", "train", "pydoc", *RANDOM, "--width", "60", "--heads", "7"],
+            2,
+            "width 60 cannot be cut into 7 heads of one size; choose heads 6 or 10, or width 56 or 70",
+        ),
+        (
+            ["classify", "train", "x.csv", *RANDOM, "--width", "60", "--heads", "7"],
+            2,
+            "width 60 cannot be cut into 7 heads of one size; choose heads 6 or 10, or width 56 or 70",
+        ),
+        (["classify", "train", "x.csv", "--features", "9"], 2, "model 'average' has no setting 'features'"),
         (["lm", "train", "pydoc", "extra"], 2, "unexpected argument 'extra'"),
     ],
 )
@@ -152,3 +179,15 @@ def test_with_json_an_error_is_one_object_on_stdout(seqlab_command: Command, wor
     found = json.loads(answer.out)
     assert list(found) == ["error"]
     assert answer.err == f"seqlab: {found['error']}\n"
+
+
+def test_a_context_beyond_the_learned_positions(seqlab_command: Command, small_text: Path) -> None:
+    """They are as many as the context that the model was made with; whoever wants more trains another."""
+    sizes = ["--model", "transformer", "--heads", "2", "--positions", "learned", *TINY_FLAGS]
+    assert seqlab_command("lm", "train", small_text, "--out", "run", *sizes).code == 0
+    for words in (["--from", "run", "--out", "more", str(small_text)], ["--resume", "--out", "run"]):
+        answer = seqlab_command("lm", "train", *words, "--context", "999")
+        assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+        assert "--context 999 conflicts with" in answer.err
+    answer = seqlab_command("lm", "generate", "run", "--tokens", "60")  # it goes on from what it read last
+    assert answer.code == 0

@@ -27,6 +27,7 @@ for _kind in sorted(MODELS.keys() - {"bigram"}):
             sizes = dict(width=16, depth=2, heads=2, context=CONTEXT, tied=_tied)
             VARIANTS += [(_kind, sizes | {"positions": p}) for p in ("rotary", "sinusoidal", "learned")]
             VARIANTS += [(_kind, sizes | {"attention": a}) for a in ("separable", "random_features")]
+            VARIANTS.append((_kind, sizes | {"attention": "random_features", "features": 6}))
         elif _kind == "attentive-rnn":
             sizes = dict(width=16, depth=2, context=CONTEXT, tied=_tied)
             VARIANTS += [(_kind, sizes | {"score": s}) for s in ("dot", "scaled", "additive")]
@@ -43,7 +44,7 @@ def own_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def named(variant: tuple[str, dict[str, Any]]) -> str:
     kind, sizes = variant
-    special = [str(sizes[key]) for key in ("positions", "attention", "score") if key in sizes]
+    special = [str(sizes[key]) for key in ("positions", "attention", "features", "score") if key in sizes]
     return "-".join([kind, *(special or [str(sizes.get("depth", 1))]), *(["tied"] if sizes.get("tied") else [])])
 
 

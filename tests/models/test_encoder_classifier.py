@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqlab.core.registry import CLASSIFIERS, look_up
+from seqlab.core.errors import UsageError
+from seqlab.core.registry import ATTENTIONS, CLASSIFIERS, look_up
 from seqlab.core.settings.classify import ENCODERS, POOLINGS_OF, RECURRENT
 from seqlab.core.types import BEGIN, RESERVED, PaddedBatch
 from seqlab.data.word_ids import IdReader
@@ -18,16 +19,19 @@ from seqlab.models.encoder_classifier import EncoderClassifier, GRUClassifier, L
 
 WORDS, WIDTH, CLASSES = 9, 8, 3
 LENGTHS = torch.tensor([5, 1, 7, 3, 1, 6])
+ALL_KINDS = (*ENCODERS, "transformer separable", "transformer random_features")  # softmax is what it has unless told
 CASES = [
     (kind, pooling, directions)
-    for kind in ENCODERS
-    for pooling in POOLINGS_OF[kind]
+    for kind in ALL_KINDS
+    for pooling in POOLINGS_OF[kind.split()[0]]
     for directions in ((1, 2) if kind in RECURRENT else (1,))
 ]
 
 
 def build(kind: str, pooling: str, directions: int = 1, depth: int = 2, **options: Any) -> EncoderClassifier:
-    sizes = dict(heads=2) if kind == "transformer" else dict(bidirectional=directions == 2)
+    kind, _, attention = kind.partition(" ")
+    sizes: dict[str, Any] = dict(heads=2) if kind == "transformer" else dict(bidirectional=directions == 2)
+    sizes |= {"attention": attention} if attention else {}
     torch.manual_seed(1)
     made: EncoderClassifier = look_up(CLASSIFIERS, kind, "model")(
         CLASSES, WORDS, WIDTH, depth, pooling=pooling, **(sizes | options)
@@ -98,9 +102,9 @@ def test_gradients_are_finite_and_padding_has_none(kind: str, pooling: str, dire
         assert made.embedding.weight.grad[BEGIN].any()
 
 
-@pytest.mark.parametrize("kind", ENCODERS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_an_empty_text_is_readable(kind: str) -> None:
-    made = build(kind, POOLINGS_OF[kind][0])
+    made = build(kind, POOLINGS_OF[kind.split()[0]][0])
     read = IdReader(read_words(["word"]).codes, 4).read(["", "word", "  "])
     logits = made(read.batch(torch.arange(3).numpy()))
     assert bool(logits.isfinite().all())
@@ -154,3 +158,19 @@ def test_reading_backwards_matters() -> None:
     ends = torch.stack([y[row, length - 1, :WIDTH] for row, length in enumerate(LENGTHS.tolist())])
     expected = made.output(torch.cat([ends, y[:, 0, WIDTH:]], -1))
     assert close(made(PaddedBatch(text, LENGTHS)), expected)
+
+
+def test_the_kinds_of_attention_are_those_of_the_layer() -> None:
+    """Another kind is another function of the same weights; the number of random features is what was said."""
+    inputs = PaddedBatch(ids(), LENGTHS)
+    made = {attention: build(f"transformer {attention}", "mean") for attention in ATTENTIONS}
+    assert torch.equal(made["softmax"](inputs), build("transformer", "mean")(inputs))
+    for attention in ("separable", "random_features"):
+        assert not torch.allclose(made[attention](inputs), made["softmax"](inputs), rtol=0, atol=1e-6)
+        assert {block.attention.kind for block in made[attention].encoder.blocks} == {attention}
+    head = WIDTH // 2
+    assert made["random_features"].encoder.blocks[0].attention.directions.shape == (4 * head, head)
+    few = build("transformer random_features", "mean", features=5)
+    assert few.encoder.blocks[1].attention.directions.shape == (5, head)
+    with pytest.raises(UsageError, match="features=5 is a choice for attention 'random_features'"):
+        build("transformer separable", "mean", features=5)

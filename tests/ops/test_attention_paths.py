@@ -80,6 +80,22 @@ def test_fast_paths_equal_the_matrix_of_weights(
         agree(fast(kind, q, k, v, key_mask, causal), plain(kind, q, k, v, key_mask, causal), [q, k, v])
 
 
+@pytest.mark.parametrize("chunk", [2, 3, 64])
+@pytest.mark.parametrize("scale", [1.0, 8.0, 40.0])
+@pytest.mark.parametrize("kind", ["separable", "random_features"])
+def test_causal_rows_before_which_keys_are_hidden(
+    kind: str, scale: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Padding at the start, holes anywhere: the first rows of a chunk see nothing, later ones very small weights."""
+    monkeypatch.setattr(linear, "CHUNK", chunk)
+    T = 150
+    q, k, v = inputs(T, T, 1.0)
+    key_mask = torch.arange(T) >= torch.tensor([[1], [5], [70]])
+    key_mask &= (torch.rand(B, T, generator=torch.Generator().manual_seed(3)) < 0.7) | (torch.arange(T) < 80)
+    far = scale * k - scale  # away from zero on one side: the levels are far below it
+    agree(fast(kind, q, far, v, key_mask, True), plain(kind, q, far, v, key_mask, True), [q, k, v], 1e-10)
+
+
 @pytest.mark.parametrize("scale", [1.0, 8.0])
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
@@ -166,6 +182,27 @@ def test_sums_of_the_past_continue_it(kind: str, cuts: tuple[int, ...]) -> None:
     agree(torch.cat(parts, 2), plain(kind, q, k, v, None, True), [q, k, v])
     assert past is not None
     assert past.sums.shape == (B, N, D if kind == "separable" else FEATURES, 6)  # does not grow with the text
+
+
+@pytest.mark.parametrize("T", [128, 150])  # chunks of the real size: all full (no copy is cut), the last one not
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("kind", ["separable", "random_features"])
+def test_without_gradients_the_same_comes_out_and_nothing_given_is_overwritten(kind: str, padded: bool, T: int) -> None:
+    """Where no gradient is asked for, features and sums are overwritten in place."""
+    q, k, v = (t.detach() for t in inputs(T, T, 2.0))
+    key_mask = length_mask(torch.tensor([T, 70, 0]), T) if padded else None
+    _, past = linear.attend(features(kind), *(t.detach() for t in inputs(5, 5)), causal=True)
+    given = [q, k, v, past.sums, past.level]
+    copies = [t.clone() for t in given]
+    outputs = [linear.attend(features(kind), q, k, v, key_mask=key_mask, causal=True, past=past) for _ in range(2)]
+    tracked = [t.clone().requires_grad_() for t in (q, k, v)]
+    outputs.append(linear.attend(features(kind), *tracked, key_mask=key_mask, causal=True, past=past))
+    assert all(torch.equal(t, copy) for t, copy in zip(given, copies, strict=True))
+    for out, sums in outputs[1:]:
+        for a, b in [(out, outputs[0][0]), (sums.sums, outputs[0][1].sums), (sums.level, outputs[0][1].level)]:
+            assert torch.allclose(a, b, rtol=1e-12, atol=1e-12)
+    alone = linear.attend(features(kind), q, k, v, key_mask=key_mask, causal=True)[0]
+    assert torch.allclose(alone, plain(kind, q, k, v, key_mask, True), rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("drift", [70.0, 79.0, 81.0, 95.0, 150.0, 190.0, 640.0, 660.0, 760.0, 990.0, 5000.0])
@@ -299,6 +336,31 @@ def test_blocks_of_rows_change_nothing(window: int | None, monkeypatch: pytest.M
     agree(ops.softmax_attention(q, k, v, **options), whole, [q, k, v])
     mask = banded_causal_mask(9, 9, window) & key_mask[:, None, None]
     agree(whole, F.scaled_dot_product_attention(q, k, v, attn_mask=mask), [q, k, v])
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize(("causal", "window", "T"), [(False, None, 9), (False, None, 6), (True, None, 9), (True, 4, 9)])
+@pytest.mark.parametrize("rows", [2, 5, 512])
+def test_dropout_in_blocks_of_rows_drops_weights(
+    rows: int, causal: bool, window: int | None, T: int, padded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The identity as values shows which weights were kept; with them the formula gives the values and gradients."""
+    monkeypatch.setattr(ops, "ROWS", rows)
+    (q, k, v), p = inputs(T, 9), 0.4
+    key_mask = length_mask(torch.tensor([9, 6, 0]), 9) if padded else None
+    options: dict[str, Any] = dict(key_mask=key_mask, causal=causal, window=window, dropout=p)
+
+    def attended(values: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        return ops.softmax_attention(q, k, values, **options)
+
+    shown = attended(torch.eye(9, dtype=torch.float64).expand(B, N, 9, 9)).detach()
+    mask = banded_causal_mask(T, 9, window) if causal else torch.ones(T, 9, dtype=torch.bool)
+    mask = mask if key_mask is None else mask & key_mask[:, None, None]
+    weights = ops.attention_weights(ops.scaled_scores(q, k), mask)
+    kept = shown != 0
+    assert 0.45 < (kept.sum() / mask.expand_as(kept).sum()).item() < 0.75
+    agree(attended(v), ops.mix(weights * kept / (1 - p), v), [q, k, v])
 
 
 @pytest.mark.parametrize("queries", [1, 3, 9])

@@ -30,6 +30,12 @@ def check_heads(width: int, heads: int, kv_heads: int | None = None, *, in_pairs
         )
 
 
+def check_features(attention: str | None, features: int | None) -> None:
+    """Only one kind of attention draws random features."""
+    if features is not None and attention != "random_features":
+        raise UsageError(f"--features {features} is for --attention random_features, not {attention}; leave it out")
+
+
 def check_sinusoidal(width: int, heads: int = 1) -> None:
     """Sines and cosines come in pairs; the widths proposed can be cut into the heads too."""
     if width % 2:

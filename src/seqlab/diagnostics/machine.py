@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import platform
@@ -34,12 +35,11 @@ from seqlab.diagnostics.rehearsal import Operation, rehearse
 FORMAT = 1
 NUMBERS = tuple(4**k for k in range(4, 13))  # sizes of elementwise operations: 256 … 16 million numbers
 ROWS, INNER, COLUMNS = (1, 8, 64, 512, 4096), (16, 64, 256, 1024), (16, 64, 256, 1024)
+MANY, SMALL = 64, (1, 8, 32, 128)  # products at once, and their sizes
 LENGTHS, HEAD_WIDTH = (16, 64, 256, 1024), 32
 LSTM_ROWS, LSTM_WIDTHS, LSTM_STEPS = (4, 32, 128), (32, 128, 512), 16
 PROBES_KEPT = 50
-MODEL_ERROR = (
-    0.25  # how far off a prediction may be when nothing has changed since the calibration (docs/benchmarks.md)
-)
+MODEL_ERROR = 0.25  # how far off a prediction may be where nothing changed since the calibration (docs/benchmarks.md)
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,6 @@ class Calibration:
     def price(self, op: Operation) -> float:
         return _work(self.tables, op) + self.overhead
 
-    def optimiser(self, parameters: Sequence[Tensor]) -> float:
-        """Clipping and a step of an adaptive optimiser over all weights."""
-        return sum(self.tables["adam"].at(p.numel()) for p in parameters if p.requires_grad)
-
     @property
     def range(self) -> tuple[float, float]:
         """By which factors a prediction may be off: the model's error, and the speeds that were seen since."""
@@ -105,16 +101,25 @@ def _work(tables: dict[str, Table], op: Operation) -> float:
         b, m, k, n = sizes
         if min(sizes) <= 0:
             return tables["look"].at(1)
-        alone = tables["product"].at(m, k, n)
-        return b * alone if b == 1 else b * max(alone - tables["product"].at(1, 1, 1), alone / 4) + alone
+        if b == 1:
+            return tables["product"].at(m, k, n)
+        beyond = max(1.0, b / MANY)
+        return tables["products"].at(m, k, n) * beyond if b >= MANY else _between(tables, b, m, k, n)
     if kind in ("attention", "attention_backward"):
         b, T, S, d = sizes
         length = math.sqrt(max(T * S, 1.0))
-        return b * d / HEAD_WIDTH * tables[kind].at(length)
+        beyond = max(1.0, length / LENGTHS[-1])  # the table grows in proportion there, the work as the square
+        return b * d / HEAD_WIDTH * tables[kind].at(length) * beyond
     if kind in ("lstm", "lstm_backward"):
         T, B, D, H = sizes
         return T / LSTM_STEPS * (D + H) / (2 * H) * tables[kind].at(B, H)
     return tables[_table_of(kind, op.name)].at(sizes[0])
+
+
+def _between(tables: dict[str, Table], b: float, m: float, k: float, n: float) -> float:
+    """Some products at once, between one and many: a line through both."""
+    one, many = tables["product"].at(m, k, n), tables["products"].at(m, k, n)
+    return one + (b - 1) / (MANY - 1) * max(many - one, 0.0)
 
 
 def _table_of(kind: str, name: str) -> str:
@@ -145,7 +150,7 @@ def calibrate(progress: Callable[[float], None] = lambda share: None) -> Calibra
     """Time every kind of operation on this machine with torch's present number of threads. No random stream moves."""
     with torch.random.fork_rng(devices=[]):
         tables: dict[str, Table] = {}
-        kinds = [_elementwise, _products, _attention, _lstm, _adam]
+        kinds = [_elementwise, _products, _attention, _lstm]
         for done, make in enumerate(kinds):
             progress(done / len(kinds))
             tables |= make()
@@ -191,7 +196,13 @@ def _products() -> dict[str, Table]:
             for n in COLUMNS:
                 a, b, out = torch.randn(m, k), torch.randn(n, k).t(), torch.empty(m, n)
                 seconds.append(seconds_of(functools.partial(torch.mm, a, b, out=out)))
-    return {"product": Table((ROWS, INNER, COLUMNS), tuple(seconds))}
+    at_once = []
+    for m, k, n in itertools.product(SMALL, SMALL, SMALL):
+        at_once.append(seconds_of(functools.partial(torch.bmm, torch.randn(MANY, m, k), torch.randn(MANY, k, n))))
+    return {
+        "product": Table((ROWS, INNER, COLUMNS), tuple(seconds)),
+        "products": Table((SMALL, SMALL, SMALL), tuple(at_once)),
+    }
 
 
 def _attention() -> dict[str, Table]:
@@ -221,22 +232,6 @@ def _lstm() -> dict[str, Table]:
 def _forward_and_both(run: Callable[[], Tensor]) -> tuple[float, float]:
     grad = torch.ones_like(run().detach())
     return seconds_of(run), seconds_of(lambda: torch.autograd.backward(run(), grad))
-
-
-def _adam() -> dict[str, Table]:
-    """Clipping and a step, by the numbers in one tensor."""
-    seconds = []
-    for n in NUMBERS[:-1]:
-        weight = nn.Parameter(torch.randn(n))
-        weight.grad = torch.randn(n)
-        optimiser = torch.optim.AdamW([weight], lr=0.0)
-
-        def step(weight: nn.Parameter = weight, optimiser: torch.optim.Optimizer = optimiser) -> None:
-            nn.utils.clip_grad_norm_([weight], 1.0)
-            optimiser.step()
-
-        seconds.append(seconds_of(step))
-    return {"adam": Table((NUMBERS[:-1],), tuple(seconds))}
 
 
 def _overhead(tables: dict[str, Table]) -> float:
@@ -355,8 +350,21 @@ def read_calibration(file: Path) -> Calibration:
     return found
 
 
-KINDS = {"move", "exp", "tanh", "sigmoid", "gelu", "norm", "draw", "look", "product", "attention", "attention_backward"}
-KINDS |= {"lstm", "lstm_backward", "adam"}
+KINDS = {
+    "move",
+    "exp",
+    "tanh",
+    "sigmoid",
+    "gelu",
+    "norm",
+    "draw",
+    "look",
+    "product",
+    "products",
+    "attention",
+    "attention_backward",
+}
+KINDS |= {"lstm", "lstm_backward"}
 
 
 def _is_whole(table: Table) -> bool:

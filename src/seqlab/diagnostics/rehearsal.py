@@ -39,27 +39,32 @@ class Operation:
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """Of one step: its operations, and the most that it held at once beside weights and inputs."""
+    """Of one step: its operations, and what was held after each beside weights and inputs."""
 
     operations: list[Operation]
-    peak_bytes: float
+    held: list[float]  # bytes, one for each operation
     result_bytes: float  # what is still there at the end: the gradients
+
+    @property
+    def peak_bytes(self) -> float:
+        return max(self.held, default=0.0)
 
 
 def rehearse(step: Callable[[], Any], model: nn.Module) -> Rehearsed:
     """Run `step` (forward and backward) once and watch it. Gradients are removed; no random stream is touched."""
     with torch.random.fork_rng(devices=[]), _Watcher(model) as watcher:
         step()
-        held = watcher.now
+        kept = watcher.now
         model.zero_grad(set_to_none=True)
-    return Rehearsed(watcher.operations, watcher.peak, held)
+    return Rehearsed(watcher.operations, watcher.held, kept)
 
 
 class _Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations: list[Operation] = []
-        self.now = self.peak = 0
+        self.held: list[float] = []
+        self.now = 0
         known = [*model.parameters(), *model.buffers()]
         self._sizes = {tensor.untyped_storage()._cdata: 0 for tensor in known}
 
@@ -71,6 +76,7 @@ class _Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._sizes.setdefault(tensor.untyped_storage()._cdata, 0)
         new = [self._hold(tensor.untyped_storage()) for tensor in made]
         self.operations.append(_operation(func, args, given, made, anew=any(new)))
+        self.held.append(self.now)
         return out
 
     def _hold(self, storage: Any) -> bool:
@@ -80,7 +86,6 @@ class _Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return False
         self._sizes[key] = storage.nbytes()
         self.now += self._sizes[key]
-        self.peak = max(self.peak, self.now)
         weakref.finalize(storage, self._release, key)
         return True
 
@@ -149,8 +154,8 @@ def scaled(small: Rehearsed, larger: Rehearsed, factor: float) -> Rehearsed | No
         replace(a, sizes=tuple(x + factor * (y - x) for x, y in zip(a.sizes, b.sizes, strict=True)))
         for a, b in zip(small.operations, larger.operations, strict=True)
     ]
-    peak = small.peak_bytes + factor * (larger.peak_bytes - small.peak_bytes)
-    return Rehearsed(operations, peak, small.result_bytes)
+    held = [x + factor * (y - x) for x, y in zip(small.held, larger.held, strict=True)]
+    return Rehearsed(operations, held, small.result_bytes)
 
 
 def counted_products(operations: Sequence[Operation]) -> float:

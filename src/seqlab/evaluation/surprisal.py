@@ -23,7 +23,7 @@ from seqlab.evaluation.spelling import follows_gap, spelling_nats, spelling_of
 
 FED_TOKENS = 64  # tokens fed at a time to a model that carries state: the logits stay in memory that is used again
 BATCH = 64  # segments scored side by side
-SIDE_BY_SIDE = 1 << 17  # tokens in them at most: fewer long segments, so that memory does not grow with the context
+FED_WHOLE = 32_768  # tokens of such segments at most, or one, where a model with a window reads them whole
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,11 @@ def nats_of_ids(
         return _nats_at_once(model, ids, impossible)
     was_training = model.training
     model.eval()
+    if traits_of(model).window is not None:
+        batch = max(1, min(batch, FED_WHOLE // (policy.segment + policy.warmup)))
     try:
         starts = segment_starts(len(ids), policy) if starts is None else starts
         scored: list[NDArray[np.float64]] = []
-        batch = max(1, min(batch, SIDE_BY_SIDE // (policy.segment + policy.warmup)))
         for k in range(0, len(starts), batch):
             scored.extend(_score_segments(model, ids, begin_id, policy, starts[k : k + batch], impossible))
             if progress:

@@ -27,6 +27,8 @@ class Block(nn.Module):
     norm for both parts of a parallel block: two with the same weights compute the same.
     """
 
+    recompute = False  # whether a stack throws away what is inside while it trains (layers.recompute)
+
     def __init__(
         self,
         attention: MultiHeadAttention,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from seqlab.core.errors import UsageError
 from seqlab.layers.blocks import EncoderBlock, cleared
 from seqlab.layers.norms import normalise
+from seqlab.layers.recompute import called
 from seqlab.layers.recurrent import Recurrent
 
 
@@ -45,5 +46,5 @@ class TransformerEncoder(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         for block in self.blocks:
-            x = block(x, lengths)
+            x = called(block, x, lengths)
         return x if self.norm is None else cleared(normalise(self.norm, x, lengths), lengths)

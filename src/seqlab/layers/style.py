@@ -18,6 +18,7 @@ class BlockStyle:
 
     kv_heads: int | None = None  # heads of keys and values; as many as of queries
     head_width: int | None = None  # width/heads
+    features: int | None = None  # random features of a head, if that is how attention estimates; 4 for each number
     bias: bool = True  # of queries, keys and values
     bias_out: bool | None = None  # of what attention puts out; as the others
     hidden: int | None = None  # units of the feed-forward network; 4·width
@@ -35,6 +36,7 @@ class BlockStyle:
             heads,
             n_kv_heads=self.kv_heads,
             head_width=self.head_width,
+            features=self.features,
             bias=self.bias,
             bias_out=self.bias_out,
             **options,

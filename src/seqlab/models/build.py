@@ -13,6 +13,7 @@ from seqlab.core.seeding import initialising
 from seqlab.core.settings.fields import check_value
 from seqlab.core.settings.lm import LMSettings, LMTrainingSettings, ModelSettings, fill_lm, model_fields
 from seqlab.layers import BlockStyle
+from seqlab.layers.recompute import recompute_blocks
 
 FIELDS = {f.name: f for f in (*fields(ModelSettings), *fields(LMTrainingSettings))}
 STYLE = {f.name for f in fields(BlockStyle)} & {f.name for f in fields(ModelSettings)}
@@ -35,7 +36,10 @@ def build_lm(kind: str, vocab_size: int, *, seed: int = 0, **sizes: Any) -> Any:
 
 def build_lm_from_settings(settings: LMSettings, vocab_size: int) -> Any:
     """The model that filled settings describe."""
-    return build_lm(settings.model.kind, vocab_size, seed=settings.training.seed, **_sizes(settings))
+    model = build_lm(settings.model.kind, vocab_size, seed=settings.training.seed, **_sizes(settings))
+    if settings.training.recompute:
+        recompute_blocks(model, settings.model.kind)
+    return model
 
 
 def outline_lm(settings: LMSettings, vocab_size: int) -> Any:

@@ -102,7 +102,10 @@ class LSTMClassifier(_RecurrentClassifier):
 
 
 class TransformerClassifier(EncoderClassifier):
-    """Blocks with rotary positions and a key padding mask; the begin id stands first."""
+    """Blocks with rotary positions and a key padding mask; the begin id stands first.
+
+    `features` is how many random features a head has, where `attention` estimates softmax with them.
+    """
 
     def __init__(
         self,
@@ -112,15 +115,16 @@ class TransformerClassifier(EncoderClassifier):
         depth: int,
         heads: int,
         *,
+        attention: str = "softmax",
+        features: int | None = None,
         vector_width: int | None = None,
         pooling: str = "mean",
         dropout: float = 0.0,
     ) -> None:
-        style = BlockStyle()
-        turned = RotaryPosition(width // heads)
+        style = BlockStyle(features=features)
+        options: Any = dict(kind=attention, dropout=dropout, rotary=RotaryPosition(width // heads))
         blocks = [
-            EncoderBlock(style.attention(width, heads, dropout=dropout, rotary=turned), **style.block(width, dropout))
-            for _ in range(depth)
+            EncoderBlock(style.attention(width, heads, **options), **style.block(width, dropout)) for _ in range(depth)
         ]
         encoder = TransformerEncoder(blocks, style.last_norm(width))
         read = width if vector_width is None else vector_width

@@ -21,6 +21,7 @@ from seqlab.layers import (
     SinusoidalPosition,
     TokenEmbedding,
 )
+from seqlab.layers.recompute import called
 
 INITIAL_STD = 0.02
 EMBEDDING_STD = 0.5
@@ -97,7 +98,7 @@ class TransformerLM(nn.Module):
         x = self.embedding(ids, 0 if state is None else caches[0].position)
         after = []
         for block, cache in zip(self.blocks, caches, strict=True):
-            x, cache = block(x, cache)
+            x, cache = called(block, x, cache)
             after.append(cache)
         x = x if self.norm is None else self.norm(x)
         return self.output(x, self.embedding), tuple(after)

@@ -30,6 +30,7 @@ from seqlab.layers import (
     TransformerEncoder,
 )
 from seqlab.layers.pointer import Pointer
+from seqlab.layers.recompute import called
 from seqlab.ops.masks import length_mask
 from seqlab.ops.pointer import mixed_logarithms, mixed_nats
 
@@ -249,7 +250,7 @@ class TransformerTranslator(Translator):
         caches: Any = (None,) * len(self.decoder) if state is None else state
         after = []
         for block, own, source in zip(self.decoder, caches, memory.read, strict=True):
-            x, (own, _) = block(x, state=(own, source))
+            x, (own, _) = called(block, x, state=(own, source))
             after.append(own)
         return self.leave(x if self.norm is None else self.norm(x)), tuple(after)
 

@@ -9,10 +9,11 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from seqlab.ops.masks import banded_causal_mask
 
-ROWS = 512  # of queries whose mask is held at once
+ROWS = 512  # of queries whose mask, or whose weights under dropout, are held at once
 
 
 def dot_scores(q: Tensor, k: Tensor) -> Tensor:
@@ -66,6 +67,9 @@ def softmax_attention(
     q (B, N, T, d), k and v (B, N, S, d), or fewer heads that N is a multiple of, key_mask (B, S) -> (B, N, T, d).
     Causal: the queries are the last T of the S positions, and each sees itself and what stands before it, at most
     `window` positions in all.
+
+    Dropout acts on weights, which the fused kernel never forms: with it they are formed, for a block of queries at a
+    time where there are many, and once more for the gradient: more time, and memory for one block's weights.
     """
     queries, keys = q.shape[-2], k.shape[-2]
     if queries == 0 or keys == 0:
@@ -75,32 +79,42 @@ def softmax_attention(
         grouped = q.reshape(q.shape[0], k.shape[1], -1, q.shape[-1])
         return softmax_attention(grouped, k, v, key_mask=key_mask, dropout=dropout).reshape(*q.shape[:-1], -1)
     k, v = shared_by(k, q.shape[1]), shared_by(v, q.shape[1])
-    if key_mask is None and hides_nothing:
+    at_once = dropout == 0 or queries <= ROWS
+    if at_once and key_mask is None and hides_nothing:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
-    if key_mask is None and queries == keys and (window is None or keys <= window):
+    if at_once and key_mask is None and queries == keys and causal and (window is None or keys <= window):
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
-    if hides_nothing:
+    if at_once and hides_nothing:
         assert key_mask is not None
         return F.scaled_dot_product_attention(q, k, v, attn_mask=key_mask[:, None, None], dropout_p=dropout)
 
     def visible(first: int, last: int) -> Tensor:
-        band = banded_causal_mask(last - first, keys - queries + last, window, q.device)
+        band = torch.ones(1, keys, dtype=torch.bool, device=q.device)
+        if causal:
+            band = banded_causal_mask(last - first, keys - queries + last, window, q.device)
         return band if key_mask is None else band & key_mask[:, None, None, : band.shape[1]]
 
     return _by_rows(q, k, v, visible, dropout)
 
 
 def _by_rows(q: Tensor, k: Tensor, v: Tensor, visible: Callable[[int, int], Tensor], dropout: float) -> Tensor:
-    """Attention for a block of queries at a time, so that no mask of T × S is ever held.
+    """Attention for a block of queries at a time, so that no mask and no weights of T × S are ever held.
 
-    `visible(first, last)` is the mask of those queries over the keys up to the last of them.
+    `visible(first, last)` is the mask of those queries over the keys up to the last of them. The gradient makes both
+    again, or it would hold those of all blocks; dropout then draws what it drew the first time.
     """
-    blocks = []
-    for first in range(0, q.shape[-2], ROWS):
-        mask = visible(first, min(first + ROWS, q.shape[-2]))
+
+    def block(part: Tensor, k: Tensor, v: Tensor, first: int) -> Tensor:
+        mask = visible(first, first + part.shape[-2])
         seen = mask.shape[-1]
-        part = q[..., first : first + ROWS, :]
-        blocks.append(
-            F.scaled_dot_product_attention(part, k[..., :seen, :], v[..., :seen, :], attn_mask=mask, dropout_p=dropout)
+        return F.scaled_dot_product_attention(
+            part, k[..., :seen, :], v[..., :seen, :], attn_mask=mask, dropout_p=dropout
         )
-    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, -2)
+
+    parts = torch.split(q, ROWS, -2)
+    if len(parts) == 1:
+        return block(q, k, v, 0)
+    if not torch.is_grad_enabled():
+        return torch.cat([block(part, k, v, n * ROWS) for n, part in enumerate(parts)], -2)
+    again = [checkpoint(block, part, k, v, n * ROWS, use_reentrant=False) for n, part in enumerate(parts)]
+    return torch.cat(again, -2)

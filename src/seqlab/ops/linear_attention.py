@@ -10,7 +10,7 @@ S and z do not depend on the query, so they are all that has to be remembered of
 
 Nothing overflows or vanishes, however large a key is. Each feature has a level, a constant c_f that divides its sums
 and multiplies its row weights, and cancels. All keys: c_f = max_j β_jf. Causal: the sequence is cut into chunks; c_f
-lies halfway between the largest β_f that the chunk's first row sees and the largest that its last row sees. Where
+lies halfway between the largest β_f that the chunk's first row (with any key to see) sees and its last row's. Where
 these two lie too far apart for the number format the chunks are halved, so that the level never drowns an early row
 under the keys of a later one: the past is the same whatever the future holds.
 """
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from seqlab.core.state import BatchFirstState
 
-CHUNK = 128
+CHUNK = 64
 SEGMENT = 512  # positions whose intermediate results are held at once: small enough to stay near the processor
 # The largest spread of log weights inside a chunk. Its exponential must neither overflow nor vanish: half of it is
 # divided by the other half, and the backward pass divides once more.
@@ -66,10 +66,8 @@ def gaussian_directions(
 
 def log_features(u: Tensor, w: Tensor) -> Tensor:
     """log φ(u)_f = w_fᵀu − ‖u‖²/2 − ½ log m.    u (…, d), w (m, d) -> (…, m)"""
-    half_norm = u.square().sum(-1, keepdim=True) / 2
-    with_norm = torch.cat([w, -torch.ones_like(w[:, :1])], -1)
-    shift = w.new_full((len(w),), -0.5 * math.log(len(w)))
-    return F.linear(torch.cat([u, half_norm], -1), with_norm, shift)
+    constant = (u.square().sum(-1, keepdim=True) + math.log(len(w))) / 2
+    return F.linear(u, w).sub_(constant)
 
 
 def positive_features(u: Tensor, w: Tensor) -> Tensor:
@@ -84,18 +82,24 @@ class Features:
     rows: Callable[[Tensor], Tensor]  # (B, N, T, d) -> (B, N, T, F)
     keys: Callable[[Tensor], Tensor]
     per_feature: bool  # separable: each feature is normalised by itself; else the whole row is
+    fresh: bool  # rows and keys give new tensors, which may be overwritten
 
 
-SEPARABLE = Features(rows=lambda q: q, keys=lambda k: k, per_feature=True)
+SEPARABLE = Features(rows=lambda q: q, keys=lambda k: k, per_feature=True, fresh=False)
 
 
 def random_features(w: Tensor) -> Features:
-    """Those of softmax(q kᵀ/√d): α and β are log features of q/d^{1/4} and k/d^{1/4}.    w (m, d)"""
+    """Those of softmax(q kᵀ/√d): α and β are log features of q/d^{1/4} and k/d^{1/4}.    w (m, d)
 
-    def logs(u: Tensor) -> Tensor:
-        return log_features(u * u.shape[-1] ** -0.25, w)
+    α goes without its constant −‖q‖²/2 − ½ log m, which divides out of every row.
+    """
 
-    return Features(rows=logs, keys=logs, per_feature=False)
+    def scaled(u: Tensor) -> Tensor:
+        return u * math.pow(u.shape[-1], -0.25)
+
+    return Features(
+        rows=lambda q: F.linear(scaled(q), w), keys=lambda k: log_features(scaled(k), w), per_feature=False, fresh=True
+    )
 
 
 # --------------------------------------------------------------------------- attention
@@ -124,7 +128,8 @@ def attend(
         return ask(features, q, past), past
     outputs = []
     for part, logs, values in zip(_segments(q), beta, _segments(v), strict=True):
-        out, past = causal_sums(features.rows(part), logs, values, past, per_feature=features.per_feature)
+        rows = features.rows(part)
+        out, past = causal_sums(rows, logs, values, past, per_feature=features.per_feature, overwrite=features.fresh)
         outputs.append(out)
     assert past is not None
     return torch.cat(outputs, -2), past
@@ -189,75 +194,94 @@ def read(rows: Tensor, sums: FeatureSums, *, per_feature: bool) -> Tensor:
 
 
 def causal_sums(
-    rows: Tensor, beta: Tensor, v: Tensor, past: FeatureSums | None = None, *, per_feature: bool
+    rows: Tensor,
+    beta: Tensor,
+    v: Tensor,
+    past: FeatureSums | None = None,
+    *,
+    per_feature: bool,
+    overwrite: bool = False,
 ) -> tuple[Tensor, FeatureSums]:
     """Row i reads the sums over the keys before and up to its own.
 
-    rows and beta (B, N, T, F), v (B, N, T, d) -> (B, N, T, d), the sums after the last key
-    """
-    if rows.shape[-2] <= 1 or len(rows) == 0:
-        sums = add_keys(beta, v, past)
-        return read(rows, sums, per_feature=per_feature), sums
-    chunk = min(CHUNK, rows.shape[-2])
-    while chunk > 1 and _spread(beta.detach(), past, chunk) > SPREAD[beta.dtype]:
-        chunk = -(-chunk // 2)
-    return _causal_in_chunks(rows, beta, v, past, chunk, per_feature)
+    rows and beta (B, N, T, F), v (B, N, T, d) -> (B, N, T, d), the sums after the last key. `overwrite`: rows and beta
+    are not needed afterwards.
 
-
-def _causal_in_chunks(
-    rows: Tensor, beta: Tensor, v: Tensor, past: FeatureSums | None, chunk: int, per_feature: bool
-) -> tuple[Tensor, FeatureSums]:
-    """Inside a chunk of c rows: a triangle of c × c weights. Before it: the sums carried over.
-
+    Inside a chunk of c rows: a triangle of c × c weights. Before it: the sums carried over.
     With k' = e^{β − c_f} and q' = the row weights times e^{c_f}:  out = tril(q' k'ᵀ) v + q' S_before
     """
     T = rows.shape[-2]
-    level, upto, before = _levels(beta.detach(), past, chunk)
+    if T <= 1 or len(rows) == 0:
+        sums = add_keys(beta, v, past)
+        return read(rows, sums, per_feature=per_feature), sums
+    chunk, level, upto = _safe_chunks(beta.detach(), past)
     rows, beta = _cut(rows, chunk, 0.0), _cut(beta, chunk, -torch.inf)  # (B, N, C, c, F)
     values = _cut(_with_ones(v), chunk, 0.0)
-    keys = (beta - level[..., None, :]).exp_()
-    carried, after = _carry(keys, values, past, level, upto, before)
+    keys = _plus(beta, -level[..., None, :], overwrite).exp_()
+    carried, after = _carry(keys, values, past, level, upto)
     if per_feature:
         mass = keys.cumsum(-2) + carried[..., None, :, -1]
         queries = torch.softmax(rows, -1) / _or_one(mass)
     else:
-        queries = _row_weights(rows, level[..., None, :])
-    out = (queries @ keys.transpose(-1, -2)).tril() @ values + queries @ carried
+        queries = _row_weights(rows, level[..., None, :], overwrite)
+    out = (queries @ keys.transpose(-1, -2)).tril_() @ values
+    out += queries @ carried
     out = out[..., :-1] if per_feature else _normalised(out)
     return out.flatten(2, 3)[:, :, :T], after
 
 
 def _carry(
-    keys: Tensor, values: Tensor, past: FeatureSums | None, level: Tensor, upto: Tensor, before: Tensor
+    keys: Tensor, values: Tensor, past: FeatureSums | None, level: Tensor, upto: Tensor
 ) -> tuple[Tensor, FeatureSums]:
-    """The sums before each chunk, at the chunk's level, and those after the last.    -> (B, N, C, F, d + 1)"""
+    """The sums before each chunk, at the chunk's level, and those after the last.    -> (B, N, C, F, d + 1)
+
+    S_{n+1} = (S_n + k'ᵀv) e^{c_n − c_{n+1}}. Levels never fall: c_{n+1} is at least the largest β up to the end of n.
+    """
     added = keys.transpose(-1, -2) @ values
-    into, onward, own = _decay(before, level), _decay(before, upto), _decay(level, upto)
-    sums = added.new_zeros(added[:, :, 0].shape) if past is None else past.sums
+    last = upto[:, :, -1]
+    onward = _decay(level, torch.cat([level[:, :, 1:], last[:, :, None]], 2))
+    sums = torch.zeros_like(added[:, :, 0]) if past is None else past.sums * _decay(past.level, level[:, :, 0])
     carried = []
-    for c in range(added.shape[2]):
-        carried.append(sums * into[:, :, c])
-        sums = torch.addcmul(sums * onward[:, :, c], added[:, :, c], own[:, :, c])
-    return torch.stack(carried, 2), FeatureSums(sums, upto[:, :, -1])
+    for new, decay in zip(added.unbind(2), onward.unbind(2), strict=True):
+        before, sums = sums, (sums + new).mul_(decay)
+        carried.append(before if added.requires_grad else new.copy_(before))  # no second tensor of this size
+    return torch.stack(carried, 2) if added.requires_grad else added, FeatureSums(sums, last)
 
 
 # --------------------------------------------------------------------------- levels
 
 
-def _levels(beta: Tensor, past: FeatureSums | None, chunk: int) -> tuple[Tensor, Tensor, Tensor]:
-    """For each chunk and feature: its level, the largest β up to its end, and up to its start.    (B, N, C, F)"""
+def _safe_chunks(beta: Tensor, past: FeatureSums | None) -> tuple[int, Tensor, Tensor]:
+    """The largest size of chunks whose spread the number format bears, and their `_levels`."""
+    chunk = min(CHUNK, beta.shape[-2])
+    level, upto = _levels(beta, past, chunk)
+    while chunk > 1 and _spread(level, upto) > SPREAD[beta.dtype]:
+        chunk = -(-chunk // 2)
+        level, upto = _levels(beta, past, chunk)
+    return chunk, level, upto
+
+
+def _levels(beta: Tensor, past: FeatureSums | None, chunk: int) -> tuple[Tensor, Tensor]:
+    """For each chunk and feature: its level, and the largest β up to its end.    (B, N, C, F)"""
     cut = _cut(beta, chunk, -torch.inf)
     upto = cut.amax(-2)
     start = upto.new_full(upto[:, :, :1].shape, -torch.inf) if past is None else past.level[:, :, None]
     upto = torch.cat([start, upto], 2).cummax(2).values
     upto, before = upto[:, :, 1:], upto[:, :, :-1]
-    seen_by_first_row = torch.maximum(before, cut[..., 0, :])
-    return _finite((seen_by_first_row + upto) / 2), upto, before
+    seen_first = torch.maximum(before, cut[..., 0, :])
+    if bool((seen_first == -torch.inf).any()):  # a row that sees no key needs no level: the first one that does decides
+        seen_first = torch.maximum(before, _first_visible(cut))
+    return _finite((seen_first + upto) / 2), upto
 
 
-def _spread(beta: Tensor, past: FeatureSums | None, chunk: int) -> float:
+def _first_visible(beta: Tensor) -> Tensor:
+    """β of the first key that is not hidden, −inf if all are.    (…, c, F) -> (…, F)"""
+    first = (beta > -torch.inf).int().argmax(-2, keepdim=True)
+    return beta.gather(-2, first).squeeze(-2)
+
+
+def _spread(level: Tensor, upto: Tensor) -> float:
     """By how much a level lies above what a row under it has seen, at most, times two."""
-    level, upto, _ = _levels(beta, past, chunk)
     return float((2 * (upto - level)).nan_to_num(neginf=0.0).amax())
 
 
@@ -274,9 +298,14 @@ def _finite(level: Tensor) -> Tensor:
 # --------------------------------------------------------------------------- small parts
 
 
-def _row_weights(rows: Tensor, level: Tensor) -> Tensor:
+def _plus(x: Tensor, y: Tensor, overwrite: bool) -> Tensor:
+    """x + y, in the place of x where that is allowed and no gradient needs x."""
+    return x.add_(y) if overwrite and not x.requires_grad else x + y
+
+
+def _row_weights(rows: Tensor, level: Tensor, overwrite: bool = False) -> Tensor:
     """e^{α + level}, divided by its largest in each row (which cancels)."""
-    shifted = rows + _finite(level)
+    shifted = _plus(rows, _finite(level), overwrite)
     return shifted.sub_(shifted.detach().amax(-1, keepdim=True)).exp_()
 
 

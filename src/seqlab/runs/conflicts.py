@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from seqlab.core.errors import UsageError
-from seqlab.core.settings.fields import dashed, flags_of, value_of, with_flags
+from seqlab.core.settings.fields import cost_flags, dashed, flags_of, value_of, with_flags
 from seqlab.core.units import parse_budget
 from seqlab.runs.folder import RunFolder
 
@@ -28,11 +28,11 @@ def refuse_conflicts(
         raise UsageError(
             f"--threads {threads} conflicts with the run's {record['threads']}; leave it out to resume exactly"
         )
-    known = flags_of(type(settings))
+    known, free = flags_of(type(settings)), {*may_move, "budget"} | cost_flags(type(settings))
     with_flags(settings, said)  # refuses unknown names
     for name, value in said.items():
         have = value_of(settings, *known[name])
-        if name not in (*may_move, "budget") and value != have:
+        if name not in free and value != have:
             raise UsageError(
                 f"--{dashed(name)} {value} conflicts with {have} in {folder.settings_file}; leave it out to resume, "
                 "or start another run with another --out"

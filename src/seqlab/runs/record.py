@@ -10,7 +10,7 @@ import torch
 
 import seqlab
 from seqlab.core.files import canonical_json, sha256_of
-from seqlab.core.settings.fields import without_places
+from seqlab.core.settings.fields import what_decides
 from seqlab.runs.folder import Line
 
 
@@ -31,7 +31,7 @@ def identity_of(kind: str, settings: Any, record: dict[str, Any]) -> str:
     """
     parent = {k: v for k, v in record.get("from", {}).items() if k != "run"}
     decisive = {key: record.get(key) for key in ("steps", "threads", "checksums", "versions")}
-    return sha256_of(canonical_json({"kind": kind, "settings": without_places(settings), "from": parent, **decisive}))
+    return sha256_of(canonical_json({"kind": kind, "settings": what_decides(settings), "from": parent, **decisive}))
 
 
 def training_key(unit: str) -> str:

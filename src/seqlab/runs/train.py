@@ -10,7 +10,7 @@ from typing import Any
 from seqlab.core.errors import UsageError
 from seqlab.core.files import make_folder
 from seqlab.core.reporting import Reporter
-from seqlab.core.settings.fields import check_threads, from_table, with_flags
+from seqlab.core.settings.fields import check_threads, cost_flags, from_table, with_flags
 from seqlab.runs.conflicts import longer_budget, refuse_conflicts
 from seqlab.runs.folder import RunFolder, check_writable, numbered_folder, read_toml
 from seqlab.runs.run import Run, load, open_settings
@@ -128,6 +128,8 @@ def _resume(
     refuse_conflicts(folder, settings, record, said, threads, task.may_move)
     task.check(settings, said)
     longer = longer_budget(said.get("budget"), settings.training.budget)
+    cost = {name: said[name] for name in cost_flags(type(settings)) & said.keys()}
+    settings = with_flags(settings, cost)
     with deterministic(record["threads"]), folder.locked():
         kept = folder.kept(record)
         if data is None:
@@ -138,6 +140,8 @@ def _resume(
         if folder.final() is not None and folder.model_file.exists() and longer is None:
             return _finished(folder, record, data, reporter)
         session = go_on(task, folder, settings, record, data, longer, reporter)
+        if cost:
+            session.write_settings()
         session.stop = stop
         return session.run()
 

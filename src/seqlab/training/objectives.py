@@ -45,7 +45,8 @@ class NextToken:
 
     def __call__(self, model: nn.Module, batch: TokenBatch, state: State) -> Loss:
         logits, state = model(batch.inputs, state)
-        return Loss(sum_of_nats(logits, batch.targets), batch.count, state if self.carry else None)
+        state = state if self.carry else None  # what nobody carries on is not held while the loss is computed
+        return Loss(sum_of_nats(logits, batch.targets), batch.count, state)
 
 
 def counted_pairs(model: Any, batch: PairCounts, state: State) -> Loss:

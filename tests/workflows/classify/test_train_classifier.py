@@ -4,6 +4,7 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -274,6 +275,27 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(table: Path, tmp_path: Path
     same = ("test", "validation", "baselines", "temperature")
     assert {key: whole.final[key] for key in same} == {key: parts.final[key] for key in same}
     assert (tmp_path / "whole/predictions.csv").read_bytes() == (tmp_path / "parts/predictions.csv").read_bytes()
+
+
+@pytest.mark.parametrize("flags", [{"attention": "separable"}, {"attention": "random_features", "features": 6}])
+def test_attention_of_linear_cost_trains_and_loads(table: Path, tmp_path: Path, flags: dict[str, Any]) -> None:
+    run = train_classifier(table, model="transformer", out=tmp_path / "run", threads=1, **SMALL["transformer"], **flags)
+    again = seqlab.load(tmp_path / "run")
+    layer = again.model.encoder.blocks[0].attention
+    assert layer.kind == flags["attention"]
+    assert len(getattr(layer, "directions", ())) == flags.get("features", 0)
+    assert run.predict(["a good film"]) == again.predict(["a good film"])
+
+
+def test_a_run_from_before_there_was_a_choice_of_attention_still_loads(table: Path, tmp_path: Path) -> None:
+    run = train_classifier(table, model="transformer", out=tmp_path / "run", threads=1, **SMALL["transformer"])
+    stored = run.files.read()
+    assert stored.table["model"].pop("attention") == "softmax"
+    run.files.write(stored.kind, {g: stored.table[g] for g in ("data", "model", "training")}, stored.record)
+    old = seqlab.load(tmp_path / "run")
+    assert old.settings.model.attention is None
+    assert old.predict(["a good film"]) == run.predict(["a good film"])
+    assert not train_classifier(out=tmp_path / "run", resume=True).interrupted
 
 
 def test_naive_bayes_that_is_too_large_is_left_out_aloud(

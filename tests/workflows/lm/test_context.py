@@ -76,6 +76,6 @@ def test_long_segments_are_scored_few_at_a_time(
     wide = run.score(text).nats
     rows: list[int] = []
     run.model.register_forward_pre_hook(lambda _, given: rows.append(len(given[0])))
-    monkeypatch.setattr(surprisal, "SIDE_BY_SIDE", 130)
+    monkeypatch.setattr(surprisal, "FED_WHOLE", 130)
     assert np.allclose(run.score(text).nats, wide, atol=1e-6)
     assert max(rows) == 2

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from seqlab.core.errors import UsageError
-from seqlab.core.registry import CLASSIFIERS
+from seqlab.core.registry import ATTENTIONS, CLASSIFIERS
 from seqlab.core.settings.duel import DuelSettings, Rules
 from seqlab.core.settings.fields import (
     COUNT,
@@ -23,7 +23,7 @@ from seqlab.core.settings.fields import (
     setting,
 )
 from seqlab.core.settings.training import TrainingSettings
-from seqlab.core.sizes import check_heads
+from seqlab.core.sizes import check_features, check_heads
 from seqlab.core.units import parse_budget, parse_split
 
 AVERAGE = ("average",)
@@ -73,6 +73,15 @@ class ClassifierSettings:
     depth: int | None = setting(None, "layers; average: feed-forward layers above the vectors", limits=Limits(0, 1000))
     hidden: int | None = setting(None, "units of a feed-forward layer", limits=COUNT, kinds=AVERAGE)
     heads: int | None = setting(None, "attention heads", limits=COUNT, kinds=TRANSFORMER)
+    attention: str | None = setting(
+        None, "softmax, separable or random_features", choices=ATTENTIONS, kinds=TRANSFORMER
+    )
+    features: int | None = setting(
+        None,
+        "random features of each head (--attention random_features; 4 for each of its numbers)",
+        limits=COUNT,
+        kinds=TRANSFORMER,
+    )
     bidirectional: bool | None = setting(None, "read in both directions", kinds=RECURRENT)
     pooling: str | None = setting(
         None,
@@ -124,8 +133,10 @@ PRESETS: dict[str, Preset] = {
     ),
     **dict.fromkeys(RECURRENT, _RECURRENT),
     "transformer": dict(
-        **dict(width=64, depth=2, heads=4, pooling="mean", dropout=0.2, vocab_size=30_000, length=200),
-        **dict(least_texts=2, train_vectors=True, batch=32, learning_rate=2e-3, weight_decay=0.05, budget="5m"),
+        **dict(width=64, depth=2, heads=4, attention="softmax", pooling="mean", dropout=0.2, vocab_size=30_000),
+        **dict(
+            length=200, least_texts=2, train_vectors=True, batch=32, learning_rate=2e-3, weight_decay=0.05, budget="5m"
+        ),
     ),
 }
 # Vectors take smaller steps than the weights of naive Bayes alone, and tell something of words that stand in one text.
@@ -154,6 +165,7 @@ def fill_classify(settings: ClassifySettings) -> ClassifySettings:
         raise UsageError(f"model '{kind}' needs a --width and a --depth of 1 or more")
     if kind == "transformer":
         check_heads(filled(model.width), filled(model.heads), None, in_pairs=True)
+        check_features(model.attention, model.features)
     return dataclasses.replace(settings, model=model, training=training)
 
 

@@ -74,6 +74,7 @@ def setting(
     check: Callable[[Any], Any] | None = None,
     kinds: tuple[str, ...] | None = None,
     place: bool = False,
+    cost: bool = False,
 ) -> Any:
     """A field with its help text and everything that may be said of it.
 
@@ -81,9 +82,10 @@ def setting(
     check    a function that raises UsageError for a value that is not understood
     kinds    the models that come with seqlab and have this setting; None: all of them
     place    it says where something lies, not what it is: another place makes no other run
+    cost     it says what training costs, and changes no bit of what it gives: a run may go on with another value
     """
     known = {"help": help, "flag": flag, "choices": choices, "limits": limits, "check": check, "kinds": kinds}
-    return field(default=default, metadata=known | {"place": place})
+    return field(default=default, metadata=known | {"place": place, "cost": cost})
 
 
 def filled(value: Value | None) -> Value:
@@ -163,6 +165,15 @@ def check_said_of_model(settings: Any, said: Collection[str]) -> None:
     for name, (group, f) in flags_of(type(settings)).items():
         if name in said and group == "model" and f.name not in own:
             raise UsageError(f"model '{kind}' has no setting '{dashed(name)}'{nearest(name, own)}")
+        if name in said and group == "training":
+            check_trains_so(f, kind)
+
+
+def check_trains_so(f: Field, kind: str) -> None:
+    """Refuse a way of training that a model which comes with seqlab does not know."""
+    kinds = f.metadata["kinds"]
+    if kinds is not None and kind not in kinds:
+        raise UsageError(f"--{dashed(flag_of(f))} is for {', '.join(kinds)}, not for model '{kind}'; leave it out")
 
 
 # --------------------------------------------------------------------------- flags and tables
@@ -214,11 +225,17 @@ def from_table(settings_type: type[Settings], table: Mapping[str, Any], source: 
     return found
 
 
-def without_places(settings: Any) -> Table:
-    """The table without what only says where things lie: what a run computes, wherever its files are."""
-    places = {(group, f.name) for group, f in flags_of(type(settings)).values() if f.metadata["place"]}
+def what_decides(settings: Any) -> Table:
+    """The table of what a run computes, without what only says where things lie or what computing costs."""
+    fields = flags_of(type(settings)).values()
+    beside = {(group, f.name) for group, f in fields if f.metadata["place"] or f.metadata["cost"]}
     table = to_table(settings)
-    return {g: {k: v for k, v in values.items() if (g, k) not in places} for g, values in table.items()}
+    return {g: {k: v for k, v in values.items() if (g, k) not in beside} for g, values in table.items()}
+
+
+def cost_flags(settings_type: Any) -> set[str]:
+    """The flags that change no bit of what is computed."""
+    return {name for name, (_, f) in flags_of(settings_type).items() if f.metadata["cost"]}
 
 
 def declared_type(f: Field) -> str:

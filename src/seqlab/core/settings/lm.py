@@ -31,6 +31,7 @@ from seqlab.core.settings.fields import (
     Limits,
     Preset,
     check_settings,
+    check_trains_so,
     dashed,
     fill,
     filled,
@@ -39,7 +40,7 @@ from seqlab.core.settings.fields import (
     value_of,
 )
 from seqlab.core.settings.training import SIZES, TrainingSettings, size_for_budget
-from seqlab.core.sizes import check_heads, check_sinusoidal
+from seqlab.core.sizes import check_features, check_heads, check_sinusoidal
 from seqlab.core.units import parse_split
 
 RECURRENT = ("rnn", "gru", "lstm")
@@ -80,6 +81,12 @@ class ModelSettings:
     heads: int | None = setting(None, "attention heads (transformer)", limits=COUNT, kinds=TRANSFORMER)
     attention: str | None = setting(
         None, "softmax, separable or random_features (transformer)", choices=ATTENTIONS, kinds=TRANSFORMER
+    )
+    features: int | None = setting(
+        None,
+        "random features of each head (--attention random_features; 4 for each of its numbers)",
+        limits=COUNT,
+        kinds=TRANSFORMER,
     )
     positions: str | None = setting(
         None, "rotary, sinusoidal or learned (transformer)", choices=POSITIONS, kinds=TRANSFORMER
@@ -221,6 +228,7 @@ def fill_lm(settings: LMSettings) -> LMSettings:
 def _check_sizes(model: ModelSettings) -> None:
     """Refuse sizes that do not fit each other, as far as the model comes with seqlab."""
     if model.kind == "transformer":
+        check_features(model.attention, model.features)
         if model.positions == "sinusoidal":
             check_sinusoidal(filled(model.width), filled(model.heads))
         in_pairs = model.positions == "rotary"
@@ -244,7 +252,7 @@ def check_said(settings: LMSettings, said: Collection[str]) -> None:
             raise UsageError(f"--{dashed(name)} does not apply: model '{kind}' is fitted by counting; leave it out")
         if known is not None and f.metadata["kinds"] and kind not in f.metadata["kinds"]:
             if group == "training":
-                raise UsageError(f"--{dashed(name)} is not a choice for model '{kind}', which has none; leave it out")
+                check_trains_so(f, kind)
             raise UsageError(f"model '{kind}' has no setting '{name}'{nearest(name, known)}")
 
 

@@ -34,6 +34,12 @@ class TrainingSettings:
     accumulate: int = setting(
         1, "cut each batch into this many pieces to save memory (the same step but for dropout)", limits=COUNT
     )
+    recompute: bool = setting(
+        False,
+        "save memory: compute the inside of each block again for its gradient (transformer; the same bits)",
+        kinds=("transformer",),
+        cost=True,
+    )
     learning_rate: float | None = setting(None, "peak learning rate", limits=POSITIVE)
     warmup: float = setting(0.05, "share of the steps over which the learning rate rises", limits=SHARE)
     decay: str = setting(

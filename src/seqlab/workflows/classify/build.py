@@ -15,6 +15,7 @@ from seqlab.core.settings.fields import filled
 from seqlab.core.types import RESERVED
 from seqlab.data.label_batches import input_batch
 from seqlab.evaluation.calibration import fit_temperature
+from seqlab.layers.recompute import recompute_blocks
 from seqlab.workflows.classify.data import Prepared, Sizes
 
 LIKELY = 0.5  # ln s: between a third and three, unless many texts say otherwise
@@ -33,6 +34,8 @@ def outline_classifier(settings: ClassifySettings, sizes: Sizes) -> Any:
     if model.vectors is not None and not model.train_vectors:
         table = made.vectors if model.kind == "average" else made.embedding
         table.weight.requires_grad_(False)
+    if settings.training.recompute:
+        recompute_blocks(made, model.kind)
     return made
 
 

@@ -9,6 +9,7 @@ import torch
 
 from seqlab.core.registry import TRANSLATORS, look_up
 from seqlab.core.settings.translate import TranslateSettings
+from seqlab.layers.recompute import recompute_blocks
 from seqlab.workflows.translate.data import Prepared
 
 
@@ -18,7 +19,10 @@ def outline_translator(settings: TranslateSettings, vocab_size: int, targets: in
     taken = inspect.signature(constructor).parameters
     said = {name: getattr(settings.model, name) for name in settings.model.__dataclass_fields__ if name in taken}
     sizes = {name: value for name, value in said.items() if value is not None}
-    return constructor(vocab_size=vocab_size, targets=targets, **sizes)
+    made = constructor(vocab_size=vocab_size, targets=targets, **sizes)
+    if settings.training.recompute:
+        recompute_blocks(made, settings.model.kind)
+    return made
 
 
 def start_from_data(model: Any, data: Prepared) -> None:
