@@ -11,7 +11,8 @@ what it may spend differ:
     flops    steps = --flops / (tokens per step · operations per token of forward and backward pass)
 
 The judged figure is bits per byte of the held-out test text, read with the context of the training, every token
-counted once; each linear kind is compared with softmax on the same blocks of text. Stop it at any moment and repeat
+counted once; each linear kind is compared with softmax on the same blocks of text, and an n-gram model, which only
+counts, is scored on them beside all. Stop it at any moment and repeat
 the command: it goes on where it stopped.
 """
 
@@ -92,7 +93,7 @@ def recipe(arguments: argparse.Namespace, reporter: Reporter) -> None:
         for term in terms
         for kind in KINDS
     ]
-    result = judged(cells, kept)
+    result = judged(cells, kept, np.array([kept.counted().nats["own"]], np.float64))
     kept.write("equal_cost", result, page(result), picture(result))
     print(page(result))
     print(times(cells))
@@ -132,8 +133,11 @@ def train_seeds(kept: KeptRuns, term: str, context: int, kind: str, arguments: a
 # --------------------------------------------------------------------------- judging
 
 
-def judged(cells: list[Cell], kept: KeptRuns) -> dict[str, Any]:
-    """Rows with intervals, comparisons with softmax (Holm's correction over all of them), and what follows."""
+def judged(cells: list[Cell], kept: KeptRuns, counted: Numbers) -> dict[str, Any]:
+    """Rows with intervals, comparisons with softmax (Holm's correction over all of them), and what follows.
+
+    counted (1, blocks): nats of the n-gram model.
+    """
     rows = [_row(cell, kept) for cell in cells]
     pairs = [
         (cell, base)
@@ -151,6 +155,7 @@ def judged(cells: list[Cell], kept: KeptRuns) -> dict[str, Any]:
     settings = {"text": kept.contest.name, "sha256": kept.contest.sha256, "basis": kept.contest.basis}
     return {
         "settings": settings | kept.shared | {"threads": kept.threads, "seeds": len(cells[0].runs)},
+        "counted": row_of_interval(*figures_of_runs(counted, kept.sizes)),
         "rows": rows,
         "comparisons": comparisons,
         "conclusions": [_conclusion(comparison) for comparison in comparisons],
@@ -188,6 +193,7 @@ def page(result: dict[str, Any]) -> str:
         f"Text: {settings['text']}; {settings['basis']}. Tokens: {settings['tokenizer']}. Width {settings['width']}, "
         f"depth {settings['depth']}, heads {settings['heads']}, peak learning rate {settings['learning_rate']:g}, "
         f"seeds {settings['seeds']}, threads {settings['threads']}. 95 % intervals; p after Holm's correction.",
+        f"Beside all, an n-gram model that only counts: {with_interval(result['counted'])} bits per byte.",
     ]
     beside = {(c["term"], c["context"], c["a"]): with_difference(c) for c in result["comparisons"]}
     header = ["context", "attention", "steps", "FLOPs/token", "FLOPs", "bits per byte", "minus softmax"]
@@ -244,6 +250,7 @@ def picture(result: dict[str, Any]) -> bytes:
                 marker="o",
                 markersize=4,
             )
+        axes.axhline(result["counted"]["bits_per_byte"], color=INK, linewidth=1, linestyle=":", label="n-gram (counts)")
         contexts = sorted({row["context"] for row in result["rows"]})
         axes.set_xscale("log", base=2)
         axes.set_xticks(contexts, [f"{context:,}" for context in contexts])
@@ -252,7 +259,7 @@ def picture(result: dict[str, Any]) -> bytes:
         axes.set_title(f"the same {'FLOPs' if term == 'flops' else term}", color=INK, fontsize=11)
         plain(axes)
     panels[0].set_ylabel("bits per byte (test)")
-    panels[0].legend(frameon=False)
+    panels[-1].legend(frameon=False, fontsize=9, handlelength=3.5, loc="lower right", bbox_to_anchor=(1, 0.12))
     return png(figure)
 
 

@@ -203,7 +203,7 @@ def picture(result: dict[str, Any]) -> bytes:
     axes.set_xlabel(f"context of the scoring (tokens); trained with {result['settings']['context']:,}")
     axes.set_ylabel("bits per byte (test)")
     plain(axes)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, handlelength=3.5)
     return png(figure)
 
 

@@ -83,12 +83,20 @@ class KeptRuns:
         """Bytes of each block."""
         return self.contest.sizes
 
+    def counted(self) -> Scored:
+        """An n-gram model of the default order, which counts and learns nothing: the simplest that can be had."""
+        said = {name: self.shared[name] for name in ("tokenizer", "split")}
+        return self._once("ngram", said | {"model": "ngram"}, None)
+
     def scored(self, name: str, flags: Flags, scorers: Scorers | None = None) -> Scored:
         """Train and score what is not there yet. Without `scorers` the run is scored as it was trained, as "own"."""
+        return self._once(name, self.shared | flags, scorers)
+
+    def _once(self, name: str, said: Flags, scorers: Scorers | None) -> Scored:
         path = self.folder / "scores" / f"{name}.json"
         if path.exists():
             return Scored(**_signed(path))
-        run = self._trained(name, self.shared | flags)
+        run = self._trained(name, said)
         final = run.final
         assert final is not None
         own = {"own": self.contest.score(run)} if scorers is None else {}
@@ -252,4 +260,7 @@ def start(recipe: Callable[[argparse.Namespace, Reporter], None], parser: argpar
     except SeqlabError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
+    except KeyboardInterrupt:  # between the trainings, which save themselves: what is scored is kept
+        print("interrupted; what is done is saved: repeat the same command to go on", file=sys.stderr)
+        return 1
     return 0

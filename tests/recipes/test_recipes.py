@@ -154,6 +154,23 @@ def test_a_longer_table_changes_nothing_where_it_was_trained(small_text: Path, t
         assert longer(ids)[0].shape[1] == 32
 
 
+def test_an_n_gram_model_is_scored_beside_them(small_text: Path, tmp_path: Path) -> None:
+    equal_flops(tmp_path, small_text)
+    counted = json.loads((tmp_path / "equal_cost.json").read_text())["counted"]
+    run = seqlab.load(tmp_path / "runs" / "ngram")
+    assert run.settings.model.kind == "ngram"
+    assert counted["bits_per_byte"] == pytest.approx(run.final["test"]["bits_per_byte"])
+
+
+def test_ctrl_c_between_trainings_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["equal_cost.py", "--folder", "anywhere", "--threads", "1"])
+    assert kept_runs.start(interrupted, equal_cost.parser()) == 1
+    assert capsys.readouterr().err == "interrupted; what is done is saved: repeat the same command to go on\n"
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
