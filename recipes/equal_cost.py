@@ -31,6 +31,7 @@ from kept_runs import (
     Numbers,
     Scored,
     add_shared,
+    how_sure,
     markdown,
     row_of_difference,
     row_of_interval,
@@ -192,7 +193,7 @@ def page(result: dict[str, Any]) -> str:
     lines = [
         f"Text: {settings['text']}; {settings['basis']}. Tokens: {settings['tokenizer']}. Width {settings['width']}, "
         f"depth {settings['depth']}, heads {settings['heads']}, peak learning rate {settings['learning_rate']:g}, "
-        f"seeds {settings['seeds']}, threads {settings['threads']}. 95 % intervals; p after Holm's correction.",
+        f"seeds {settings['seeds']}, threads {settings['threads']}. {how_sure(settings['seeds'])}",
         f"Beside all, an n-gram model that only counts: {with_interval(result['counted'])} bits per byte.",
     ]
     beside = {(c["term"], c["context"], c["a"]): with_difference(c) for c in result["comparisons"]}

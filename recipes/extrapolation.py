@@ -33,6 +33,7 @@ from kept_runs import (
     Numbers,
     Scored,
     add_shared,
+    how_sure,
     markdown,
     row_of_difference,
     row_of_interval,
@@ -163,7 +164,7 @@ def page(result: dict[str, Any]) -> str:
         f"Text: {settings['text']}; {settings['basis']}. Tokens: {settings['tokenizer']}. Softmax attention, width "
         f"{settings['width']}, depth {settings['depth']}, heads {settings['heads']}; {settings['steps']:,} steps at "
         f"context {n}, peak learning rate {settings['learning_rate']:g}, seeds {settings['seeds']}, threads "
-        f"{settings['threads']}. 95 % intervals; p after Holm's correction."
+        f"{settings['threads']}. {how_sure(settings['seeds'])}"
     )
     header = ["positions", "attends to", "scored with", "bits per byte", "minus scored with n"]
     rows = [

@@ -197,6 +197,12 @@ def with_difference(row: Mapping[str, Any]) -> str:
     return f"{row['difference']:+.4f} ({low:+.4f} to {high:+.4f}; {shown})"
 
 
+def how_sure(seeds: int) -> str:
+    """What intervals and p are about."""
+    about = "other text alone, not of other trainings: one seed" if seeds == 1 else "other text and other seeds"
+    return f"95 % intervals; p after Holm's correction; both speak of {about}."
+
+
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table; the first column to the left, the others to the right."""
     lines = [header, [":--", *["--:"] * (len(header) - 1)], *rows]
