@@ -135,3 +135,14 @@ def test_metrics_are_json_lines(trained: Path) -> None:
     lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [*range(1, 9), 8]
     assert lines[-1]["final"] is True
+
+
+def test_perplexity_with_another_context_is_refused_where_there_is_none(
+    seqlab_command: Command, trained: Path, small_text: Path
+) -> None:
+    answer = seqlab_command("lm", "perplexity", trained, "--on", small_text, "--context", "64")
+    assert answer.code == 2
+    assert "reads on and on; leave it out" in answer.err
+    refused = seqlab_command("lm", "perplexity", "--matrix", "a", "b", "--context", "64")
+    assert refused.code == 2
+    assert "--context does not go with --matrix" in refused.err

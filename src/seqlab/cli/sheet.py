@@ -12,7 +12,7 @@ from seqlab.core.files import check_targets
 from seqlab.core.settings.lm import MATRIX_DEFAULTS
 
 MATRIX_ONLY = ("out", *MATRIX_DEFAULTS)
-NOT_WITH_MATRIX = ("on", "hf", "normalise", "html", "csv")
+NOT_WITH_MATRIX = ("on", "hf", "normalise", "html", "csv", "context")
 
 DESCRIPTION = """Measure trained models on texts: perplexity in every unit, bits per byte with a 95 % interval,
 paired tests between models. Every token is counted once; unknown words pay for their spelling.
@@ -23,6 +23,7 @@ examples:
   seqlab lm perplexity runs/mine --on article.txt --normalise digits,prose    what undoing it costs is counted
   seqlab lm perplexity runs/mine --hf folder --on other.txt                   beside a Hugging Face model
   seqlab lm perplexity runs/mine --on other.txt --html heat.html --csv tokens.csv
+  seqlab lm perplexity runs/mine --on other.txt --context 512                 longer than it was trained with
   seqlab lm perplexity --matrix shakespeare wikipedia-sample --budget 60s     every domain's model on every domain
 """
 
@@ -42,6 +43,12 @@ def add_perplexity(actions: Any) -> None:
     parser.add_argument("--html", metavar="FILE", help="the text with every token coloured by its surprisal")
     parser.add_argument("--csv", metavar="FILE", help="every token with its byte span and its surprisal")
     parser.add_argument("--encoding", default="utf-8", help="encoding of the texts (default: utf-8)")
+    parser.add_argument(
+        "--context",
+        type=int,
+        metavar="TOKENS",
+        help="tokens that a run reads at a time, shorter or longer than it was trained with (default: as trained)",
+    )
     matrix = parser.add_argument_group("domains against each other")
     matrix.add_argument("--matrix", action="store_true", help="every domain's model on every domain's held-out text")
     matrix.add_argument("--out", metavar="FOLDER", help="where --matrix puts runs and pictures")
@@ -74,6 +81,7 @@ def perplexity(arguments: argparse.Namespace) -> int:
         normalise=arguments.normalise,
         baselines=arguments.baselines,
         encoding=arguments.encoding,
+        context=arguments.context,
         threads=arguments.threads,
         reporter=reporter,
     )

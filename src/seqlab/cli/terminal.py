@@ -20,6 +20,8 @@ SHOW_AFTER = 2.0  # seconds before a task is worth a bar
 class TerminalReporter(Reporter):
     """A bar on a terminal, plain lines elsewhere; nothing for tasks under two seconds. All on standard error."""
 
+    listening = True
+
     def __init__(self) -> None:
         from rich.console import Console
 

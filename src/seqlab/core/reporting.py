@@ -12,6 +12,8 @@ ByteProgress = Callable[[int, int | None], None]
 class Reporter:
     """Silent. The command line has one that talks to a terminal."""
 
+    listening: bool = False  # whether anybody hears it: what is worked out only to be said is worth the time
+
     def note(self, line: str) -> None:
         """Something worth knowing."""
 

@@ -72,9 +72,24 @@ def human_seconds(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def human_moment(seconds: float) -> str:
+    """A short duration: ``2.4 ms``, ``350 ms``, else as `human_seconds`."""
+    if seconds >= 1:
+        return human_seconds(seconds)
+    return f"{1000 * seconds:.1f} ms" if seconds < 0.01 else f"{1000 * seconds:.0f} ms"
+
+
 def human_count(count: float) -> str:
     """A count people read: ``950``, ``12.3 K``, ``4.05 M``."""
     for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "K")):
         if count >= scale:
             return f"{count / scale:.3g} {letter}"
     return f"{count:.0f}"
+
+
+def human_bytes(count: float) -> str:
+    """Such as 640 MB or 3.2 GB."""
+    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= size:
+            return f"{count / size:.1f} {unit}" if count < 10 * size else f"{count / size:,.0f} {unit}"
+    return f"{count:.0f} bytes"

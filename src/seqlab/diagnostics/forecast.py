@@ -1,21 +1,23 @@
 """What a training will take, before its first step: seconds of a step, and the most memory that the process will hold.
 
-    seconds = accumulate · Σ t(operation)  +  making a batch  +  a step of the optimiser      (the last two are timed)
-    peak    = process now + moments + average + max over the step (what is held)
+    seconds = accumulate · Σ t(operation) · (timed / Σ t of a piece that is tried)  +  making a batch  +  the optimiser
+    peak    = process now + moments + average + max(what a step holds, saving, reading held-out data)
 
 The operations and what they hold are watched on small pieces of real batches (`rehearsal`) and scaled up to the whole
-step; `machine` knows what each takes. Neither the model nor a random stream is touched.
+step; `machine` knows what each takes. A step that is quick is timed whole and needs no calibration. Neither the model
+nor a random stream is touched.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import ctypes
 import itertools
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,37 +28,50 @@ from torch import Tensor, nn
 
 from seqlab.core.settings.training import TrainingSettings
 from seqlab.core.types import Batch, TokenBatch
-from seqlab.diagnostics.machine import Calibration
+from seqlab.core.units import parse_budget
+from seqlab.diagnostics.machine import MODEL_ERROR, Calibration, seconds_of
 from seqlab.diagnostics.rehearsal import Rehearsed, rehearse, scaled
+from seqlab.layers.blocks import Block
 from seqlab.training.optim import optimiser_for
 from seqlab.training.plan import Learning
 
-FEW, SOME = 2, 4  # rows of the two rehearsals
-QUICK = 0.5  # seconds: a piece that takes less is rehearsed whole
+FEW, SOME = 2, 4  # rows of the two pieces that are always rehearsed
+QUICK = 0.4  # seconds: what takes less is rehearsed, and timed, as it is
 LONG = 2048  # positions of a row from which on shorter ones are rehearsed
 SHARES = (1 / 16, 1 / 8, 1 / 4)  # of such a row
 SAMPLED = 24  # batches whose sizes are looked at
 STRATA = (1 / 8, 3 / 8, 5 / 8, 7 / 8)  # of the sampled batches by size: these stand for all
+READ_CALLS = 2  # of the model, after which reading holds what it ever will
+LATER = 64 << 20  # bytes of the libraries that measuring and the report load (docs/benchmarks.md)
 OPTIMISER_TENSORS = {"sgd": 0, "momentum": 1, "momentum-average": 1}  # remembered beside each weight; 2 in the others
+
+
+# --------------------------------------------------------------------------- memory
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes at the worst moment, by what they are for."""
+    """Bytes at the worst moment, by what they are for. The weights are part of the process."""
 
-    process: int  # what the process holds before: libraries, data
-    weights: int  # held already: part of the process
+    process: int  # what the process holds before: libraries, data, weights
+    weights: int
     moments: int  # of the optimiser, and an average of the weights
     step: int  # gradients, and what the step holds beside them
+    reading: int  # what reading held-out data holds, and the libraries of the report
 
     @property
-    def peak(self) -> int:
-        return self.process + self.moments + self.step
+    def saving(self) -> int:
+        """A checkpoint is put together in memory before it is written, and checked by its bytes."""
+        return 2 * (self.weights + self.moments)
 
     @property
     def needed(self) -> int:
         """Beside what the process holds."""
-        return self.peak - self.process
+        return self.moments + max(self.step, self.saving, self.reading)
+
+    @property
+    def peak(self) -> int:
+        return self.process + self.needed
 
 
 @dataclass(frozen=True)
@@ -66,6 +81,9 @@ class Rehearsal:
     at: Callable[[int], float]  # rows of a piece -> bytes at its worst moment
     rows: int  # of the largest batch
     gradients: int  # bytes
+    reading: int = 0  # bytes that reading held-out data holds
+    of_length: Callable[[int], float] | None = None  # positions of one row -> the same; None where rows are not cut
+    length: int = 0  # of a row
 
     def step_bytes(self, accumulate: int) -> int:
         """Pieces after the first find the gradients of those before them."""
@@ -73,11 +91,71 @@ class Rehearsal:
         return int(self.at(rows)) + (self.gradients if rows < self.rows else 0)
 
     def nearest_fit(self, accumulate: int, spare: float) -> int | None:
-        """The fewest pieces with which a step takes no more than `spare` bytes."""
+        """The fewest pieces, of those that double, with which a step takes no more than `spare` bytes."""
         for pieces in itertools.chain(_doubled(accumulate, self.rows), [self.rows]):
             if self.step_bytes(pieces) <= spare:
                 return pieces
         return None
+
+    def nearest_length(self, spare: float) -> int | None:
+        """The longest row, of those that halve, of which one at a time takes no more than `spare` bytes."""
+        length = self.length // 2
+        while self.of_length is not None and length >= 1:
+            if self.of_length(length) + self.gradients <= spare:
+                return length
+            length //= 2
+        return None
+
+
+def rehearse_memory(model: nn.Module, learning: Learning, read: Callable[[], Any] | None = None) -> Rehearsal:
+    """From the largest of some batches, and from the first calls of `read`, which has the model read held-out data."""
+    batch = max(_sampled(learning)[1], key=_numbers)
+    gradients = sum(w.numel() * w.element_size() for w in model.parameters() if w.requires_grad)
+    with _untouched(model):
+        watched = _Watched(model, learning, batch)
+        watched.rehearse_few()
+        reading = 0.0 if read is None else rehearse(read, model, READ_CALLS).peak_bytes
+    lengths = (watched.bytes_of_length, watched.length) if watched.length else (None, 0)
+    return Rehearsal(watched.peak_bytes, watched.rows, gradients, int(reading), *lengths)
+
+
+def memory_of(model: nn.Module, training: TrainingSettings, rehearsal: Rehearsal) -> Memory:
+    """Asked after a rehearsal, when whatever the first step loads is there. A time budget is timed on a copy."""
+    weights = sum(w.numel() * w.element_size() for w in model.parameters())
+    moments = optimiser_bytes(training, weights, rehearsal.gradients)
+    step = rehearsal.step_bytes(training.accumulate)
+    if parse_budget(training.budget).seconds is not None:
+        step += weights
+    return Memory(resident_bytes(), weights, moments, step, rehearsal.reading + LATER)
+
+
+def optimiser_bytes(training: TrainingSettings, weights: int, trained: int) -> int:
+    """Moments of what is trained, and an average of all weights if there is one. Muon's matrices have one, not two."""
+    return OPTIMISER_TENSORS.get(training.optimiser, 2) * trained + (weights if training.ema else 0)
+
+
+# --------------------------------------------------------------------------- memory for time
+
+
+def can_recompute(model: nn.Module) -> bool:
+    return any(isinstance(module, Block) for module in model.modules())
+
+
+@contextlib.contextmanager
+def recomputing(model: nn.Module, *, on: bool = True) -> Iterator[None]:
+    """The model with blocks that compute their inside again, or do not."""
+    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    former = [block.recompute for block in blocks]
+    try:
+        for block in blocks:
+            block.recompute = on
+        yield
+    finally:
+        for block, was in zip(blocks, former, strict=True):
+            block.recompute = was
+
+
+# --------------------------------------------------------------------------- time
 
 
 @dataclass(frozen=True)
@@ -85,116 +163,27 @@ class StepSeconds:
     seconds: float
     low: float
     high: float
-
-
-# --------------------------------------------------------------------------- memory
-
-
-def rehearse_memory(model: nn.Module, learning: Learning) -> Rehearsal:
-    """From the largest of some batches; every number a step holds grows in a line with its rows."""
-    batch = max(_sampled(learning)[1], key=_numbers)
-    gradients = sum(w.numel() * w.element_size() for w in model.parameters() if w.requires_grad)
-    with _untouched(model):
-        if isinstance(batch, TokenBatch) and batch.inputs.shape[1] >= LONG:
-            at = _long_rows(model, learning, batch)
-        else:
-            at = _by_rows(model, learning, batch)
-    return Rehearsal(at, _rows(batch), gradients)
-
-
-def memory_of(model: nn.Module, training: TrainingSettings, rehearsal: Rehearsal) -> Memory:
-    weights = sum(w.numel() * w.element_size() for w in model.parameters())
-    trained = rehearsal.gradients
-    moments = OPTIMISER_TENSORS.get(training.optimiser, 2) * trained + (weights if training.ema else 0)
-    return Memory(resident_bytes(), weights, moments, rehearsal.step_bytes(training.accumulate))
-
-
-def _by_rows(model: nn.Module, learning: Learning, batch: Batch) -> Callable[[int], float]:
-    rows = _rows(batch)
-    small, large = _pieces(batch)
-    begun = time.perf_counter()
-    pair = [_rehearsed(model, learning, piece) for piece in (small, large)]
-    took = time.perf_counter() - begun
-    if took * rows / max(1, _rows(small) + _rows(large)) < QUICK and rows > SOME:
-        large = batch
-        pair[1] = _rehearsed(model, learning, batch)
-    a, b = _rows(small), _rows(large)
-
-    def at(count: int) -> float:
-        if a == b:
-            return pair[0].peak_bytes
-        line = scaled(pair[0], pair[1], (count - a) / (b - a))
-        if line is not None:
-            return line.peak_bytes
-        return pair[0].peak_bytes + (count - a) / (b - a) * (pair[1].peak_bytes - pair[0].peak_bytes)
-
-    return at
-
-
-def _long_rows(model: nn.Module, learning: Learning, batch: TokenBatch) -> Callable[[int], float]:
-    """By a curve a + bT + cT² through shorter rows."""
-    length = batch.inputs.shape[1]
-    cuts = [_shortened(batch, int(length * share)) for share in SHARES]
-    lines = [_by_rows(model, learning, cut) for cut in cuts]
-    lengths = [cut.inputs.shape[1] for cut in cuts]
-    return lambda count: extrapolated(lengths, [line(count) for line in lines], length)
-
-
-def extrapolated(at: Sequence[float], values: Sequence[float], to: float) -> float:
-    """a + bx + cx² with a, b, c ≥ 0, least squares of relative errors: what costs grow like."""
-    x, y = np.asarray(at, float), np.asarray(values, float)
-    best, found = np.inf, float(y[-1] * to / x[-1])
-    for powers in itertools.chain.from_iterable(itertools.combinations(range(3), k) for k in (1, 2, 3)):
-        design = np.stack([x**p for p in powers], 1) / y[:, None]
-        weights, *_ = np.linalg.lstsq(design, np.ones_like(y), rcond=None)
-        error = float(((design @ weights - 1) ** 2).sum())
-        if (weights >= 0).all() and error < best - 1e-9:
-            best, found = error, float(sum(w * to**p for w, p in zip(weights, powers, strict=True)))
-    return found
-
-
-# --------------------------------------------------------------------------- time
+    timed: bool  # the whole step was tried; otherwise a part of it, and the rest is from the calibration
 
 
 def step_seconds(
-    model: nn.Module, learning: Learning, training: TrainingSettings, calibration: Calibration
+    model: nn.Module, learning: Learning, training: TrainingSettings, calibration: Callable[[], Calibration]
 ) -> StepSeconds:
-    """Of one whole training step. What is timed is timed now; what is priced is as of the calibration."""
+    """Of one whole training step; `calibration` is asked for only where a step is too long to be tried whole."""
     making, batches = _sampled(learning)
+    chosen = _strata(batches)
     with _untouched(model):
-        priced = statistics.fmean(
-            _priced(model, learning, batch, training.accumulate, calibration) for batch in _strata(batches)
-        )
-    beside = making + _optimiser_seconds(model, training)
-    low, high = calibration.range
-    priced *= calibration.now
-    return StepSeconds(
-        priced + beside, priced * low / calibration.now + beside, priced * high / calibration.now + beside
-    )
-
-
-def _priced(model: nn.Module, learning: Learning, batch: Batch, accumulate: int, calibration: Calibration) -> float:
-    pieces = min(accumulate, _rows(batch))
-    rows = -(-_rows(batch) // pieces)
-    if isinstance(batch, TokenBatch) and batch.inputs.shape[1] >= LONG:
-        cuts = [_shortened(batch, int(batch.inputs.shape[1] * share)) for share in SHARES]
-        seconds = [calibration.seconds(_whole(model, learning, cut, rows).operations) for cut in cuts]
-        lengths = [cut.inputs.shape[1] for cut in cuts]
-        return pieces * extrapolated(lengths, seconds, batch.inputs.shape[1])
-    return pieces * calibration.seconds(_whole(model, learning, batch, rows).operations)
-
-
-def _whole(model: nn.Module, learning: Learning, batch: Batch, rows: int) -> Rehearsed:
-    """The step on so many rows: rehearsed as it is where that is quick, else scaled from few rows."""
-    small, large = _pieces(batch)
-    a, b = _rows(small), _rows(large)
-    if rows <= b:
-        return _rehearsed(model, learning, batch.cut(_rows(batch) // rows)[0])
-    begun = time.perf_counter()
-    pair = _rehearsed(model, learning, small), _rehearsed(model, learning, large)
-    quick = (time.perf_counter() - begun) * rows / (a + b) < QUICK
-    line = None if quick else scaled(*pair, (rows - a) / (b - a))
-    return line or _rehearsed(model, learning, batch.cut(max(1, _rows(batch) // rows))[0])
+        watched = [_Watched(model, learning, batch) for batch in chosen]
+        quick = [one.whole_seconds(training.accumulate) for one in watched]
+        beside = making + _optimiser_seconds(model, training)
+        if all(seconds is not None for seconds in quick):
+            whole = statistics.fmean(seconds for seconds in quick if seconds is not None) + beside
+            return StepSeconds(whole, whole * (1 - MODEL_ERROR), whole * (1 + MODEL_ERROR), timed=True)
+        known = calibration()
+        correction = watched[len(watched) // 2].correction(known)
+        priced = statistics.fmean(one.priced(training.accumulate, known) for one in watched) * correction
+    low, high = (factor / known.now for factor in known.range)
+    return StepSeconds(priced + beside, priced * low + beside, priced * high + beside, timed=False)
 
 
 def _optimiser_seconds(model: nn.Module, training: TrainingSettings) -> float:
@@ -212,10 +201,130 @@ def _optimiser_seconds(model: nn.Module, training: TrainingSettings) -> float:
         for mean, weight in zip(average, trial.parameters(), strict=False):
             mean.lerp_(weight.detach(), 0.1)
         times.append(time.perf_counter() - begun)
-    return min(times[1:])
+    return statistics.median(times[1:])
 
 
-# --------------------------------------------------------------------------- pieces of batches
+# --------------------------------------------------------------------------- a batch, watched in pieces
+
+
+class _Watched:
+    """A batch of which pieces are rehearsed and timed; of long rows, shorter ones (`LONG`)."""
+
+    def __init__(self, model: nn.Module, learning: Learning, batch: Batch) -> None:
+        self.rows = _rows(batch)
+        self._model, self._learning = model, learning
+        self._cuts, self._lengths, self._length = [batch], [1.0], 1.0
+        if isinstance(batch, TokenBatch) and batch.inputs.shape[1] >= LONG:
+            self._length = float(batch.inputs.shape[1])
+            self._lengths = [float(int(self._length * share)) for share in SHARES]
+            self._cuts = [_shortened(batch, int(length)) for length in self._lengths]
+        self._pairs: dict[int, tuple[Rehearsed, Rehearsed]] = {}
+
+    # ---- rehearsed
+
+    def peak_bytes(self, rows: int) -> float:
+        with _untouched(self._model):
+            return self._whole([self._rehearsed(cut, rows).peak_bytes for cut in self._cuts])
+
+    @property
+    def length(self) -> int:
+        """Positions of a long row; 0 for others."""
+        return int(self._length) if len(self._cuts) > 1 else 0
+
+    def bytes_of_length(self, length: int) -> float:
+        """Of one row."""
+        with _untouched(self._model):
+            return extrapolated(self._lengths, [self._rehearsed(cut, 1).peak_bytes for cut in self._cuts], length)
+
+    def rehearse_few(self) -> None:
+        """What any number of rows is scaled from."""
+        for cut in self._cuts:
+            self._pair(cut)
+
+    def priced(self, accumulate: int, calibration: Calibration) -> float:
+        pieces = min(accumulate, self.rows)
+        rows = -(-self.rows // pieces)
+        return pieces * self._whole([calibration.seconds(self._rehearsed(cut, rows).operations) for cut in self._cuts])
+
+    def _whole(self, values: list[float]) -> float:
+        """A row's value, from those of its cuts."""
+        return values[0] if len(values) == 1 else extrapolated(self._lengths, values, self._length)
+
+    def _rehearsed(self, cut: Batch, rows: int) -> Rehearsed:
+        """The step on so many rows: every number in it grows in a line with them."""
+        small, large = _few(cut)
+        a, b = _rows(small), _rows(large)
+        pair = self._pair(cut)
+        if rows <= b or pair[1].seconds * rows / b < QUICK:
+            return self._rehearse(_piece(cut, rows))
+        return scaled(*pair, (rows - a) / (b - a)) or self._rehearse(_piece(cut, rows))
+
+    def _pair(self, cut: Batch) -> tuple[Rehearsed, Rehearsed]:
+        if id(cut) not in self._pairs:
+            small, large = _few(cut)
+            self._step(small)  # whatever is made once, such as tables of positions, is not part of a step
+            self._pairs[id(cut)] = self._rehearse(small), self._rehearse(large)
+        return self._pairs[id(cut)]
+
+    def _rehearse(self, piece: Batch) -> Rehearsed:
+        return rehearse(lambda: self._step(piece), self._model)
+
+    # ---- timed
+
+    def whole_seconds(self, accumulate: int) -> float | None:
+        """Seconds of the whole batch, timed; None where that would not be quick."""
+        pieces = min(accumulate, self.rows)
+        rows = -(-self.rows // pieces)
+        piece = self._largest_quick()
+        return pieces * self._timed(piece) if len(self._cuts) == 1 and _rows(piece) >= rows else None
+
+    def correction(self, calibration: Calibration) -> float:
+        """By how much a piece takes longer than the sum of its operations."""
+        piece = self._largest_quick()
+        return self._timed(piece) / calibration.seconds(self._rehearse(piece).operations)
+
+    def _largest_quick(self) -> Batch:
+        """The largest piece that is not expected to take longer than `QUICK`; at least the least one."""
+        for cut in reversed(self._cuts):
+            small = _few(cut)[0]
+            seconds = self._seconds(small) / _rows(small)
+            rows = min(self.rows, int(QUICK / seconds))
+            if rows >= 1:
+                return _piece(cut, rows)
+        return _piece(self._cuts[0], 1)
+
+    def _seconds(self, piece: Batch) -> float:
+        begun = time.perf_counter()
+        self._step(piece)
+        once = time.perf_counter() - begun
+        if once > QUICK:
+            return once
+        begun = time.perf_counter()
+        self._step(piece)
+        return time.perf_counter() - begun
+
+    def _timed(self, piece: Batch) -> float:
+        return seconds_of(lambda: self._step(piece), least=0.0)
+
+    def _step(self, piece: Batch) -> None:
+        self._model.zero_grad(set_to_none=True)
+        self._learning.objective(self._model, piece, None).total.backward()  # type: ignore[no-untyped-call]
+
+
+def extrapolated(at: Sequence[float], values: Sequence[float], to: float) -> float:
+    """a + bx + cx² with a, b, c ≥ 0, least squares of relative errors: what costs grow like."""
+    x, y = np.asarray(at, float), np.asarray(values, float)
+    best, found = np.inf, float(y[-1] * to / x[-1])
+    for powers in itertools.chain.from_iterable(itertools.combinations(range(3), k) for k in (1, 2, 3)):
+        design = np.stack([x**p for p in powers], 1) / y[:, None]
+        weights, *_ = np.linalg.lstsq(design, np.ones_like(y), rcond=None)
+        error = float(((design @ weights - 1) ** 2).sum())
+        if (weights >= 0).all() and error < best - 1e-9:
+            best, found = error, float(sum(w * to**p for w, p in zip(weights, powers, strict=True)))
+    return found
+
+
+# --------------------------------------------------------------------------- batches and their pieces
 
 
 def _sampled(learning: Learning) -> tuple[float, list[Batch]]:
@@ -237,9 +346,13 @@ def _strata(batches: list[Batch]) -> list[Batch]:
     return [by_size[int(share * len(by_size))] for share in (STRATA if len(by_size) >= len(STRATA) else (0.5,))]
 
 
-def _pieces(batch: Batch) -> tuple[Batch, Batch]:
-    rows = _rows(batch)
-    return batch.cut(max(1, rows // FEW))[0], batch.cut(max(1, rows // SOME))[0]
+def _few(batch: Batch) -> tuple[Batch, Batch]:
+    return _piece(batch, FEW), _piece(batch, SOME)
+
+
+def _piece(batch: Batch, rows: int) -> Batch:
+    """About so many rows of it."""
+    return batch.cut(max(1, _rows(batch) // rows))[0]
 
 
 def _rows(batch: Batch) -> int:
@@ -257,17 +370,13 @@ def _numbers(batch: Any) -> int:
     return sum(_numbers(getattr(batch, f.name)) for f in fields(batch)) if is_dataclass(batch) else 0
 
 
-def _rehearsed(model: nn.Module, learning: Learning, batch: Batch) -> Rehearsed:
-    return rehearse(lambda: learning.objective(model, batch, None).total.backward(), model)  # type: ignore[no-untyped-call]
-
-
 def _doubled(start: int, end: int) -> Iterator[int]:
     while start < end:
         yield start
         start *= 2
 
 
-@contextmanager
+@contextlib.contextmanager
 def _untouched(model: nn.Module) -> Iterator[None]:
     """Train as in earnest, and leave mode, buffers and gradients as they were."""
     was, buffers = model.training, {name: value.clone() for name, value in model.named_buffers()}
@@ -278,15 +387,18 @@ def _untouched(model: nn.Module) -> Iterator[None]:
     finally:
         model.train(was)
         model.zero_grad(set_to_none=True)
-        for name, value in model.named_buffers():
-            value.copy_(buffers[name])
+        with torch.no_grad():
+            for name, value in model.named_buffers():
+                value.copy_(buffers[name])
 
 
 # --------------------------------------------------------------------------- the machine's memory
 
 
 def resident_bytes() -> int:
-    """What this process holds now; 0 where the system does not say."""
+    """What this process holds now; 0 where the system does not say. What it holds without using it is given back."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
     return _kilobytes(Path("/proc/self/status"), "VmRSS") or 0
 
 

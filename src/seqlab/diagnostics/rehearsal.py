@@ -6,8 +6,11 @@ layer has to declare it: what torch is asked to do is watched from below (`Torch
 
 from __future__ import annotations
 
+import itertools
+import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,19 +47,45 @@ class Rehearsed:
     operations: list[Operation]
     held: list[float]  # bytes, one for each operation
     result_bytes: float  # what is still there at the end: the gradients
+    seconds: float  # that it took under watch
 
     @property
     def peak_bytes(self) -> float:
         return max(self.held, default=0.0)
 
 
-def rehearse(step: Callable[[], Any], model: nn.Module) -> Rehearsed:
-    """Run `step` (forward and backward) once and watch it. Gradients are removed; no random stream is touched."""
-    with torch.random.fork_rng(devices=[]), _Watcher(model) as watcher:
+def rehearse(step: Callable[[], Any], model: nn.Module, calls: int | None = None) -> Rehearsed:
+    """Run `step` (forward and backward) once and watch it, or only the first `calls` times that it calls the model.
+
+    Gradients are removed; no random stream is touched.
+    """
+    kept, begun = 0.0, time.perf_counter()
+    with torch.random.fork_rng(devices=[]), _stopped_after(calls, model), _Watcher(model) as watcher:
         step()
         kept = watcher.now
         model.zero_grad(set_to_none=True)
-    return Rehearsed(watcher.operations, watcher.held, kept)
+    return Rehearsed(watcher.operations, watcher.held, kept, time.perf_counter() - begun)
+
+
+class _Enough(Exception):
+    """Seen what was to be seen."""
+
+
+@contextmanager
+def _stopped_after(calls: int | None, model: nn.Module) -> Iterator[None]:
+    left = itertools.count(-1 if calls is None else calls, -1)
+
+    def count(*_: Any) -> None:
+        if next(left) == 0:
+            raise _Enough
+
+    hook = model.register_forward_pre_hook(count)
+    try:
+        yield
+    except _Enough:
+        pass
+    finally:
+        hook.remove()
 
 
 class _Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -73,18 +102,18 @@ class _Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
         for tensor in given:
-            self._sizes.setdefault(tensor.untyped_storage()._cdata, 0)
+            self._hold(tensor.untyped_storage(), counted=False)
         new = [self._hold(tensor.untyped_storage()) for tensor in made]
         self.operations.append(_operation(func, args, given, made, anew=any(new)))
         self.held.append(self.now)
         return out
 
-    def _hold(self, storage: Any) -> bool:
-        """Count memory that was not there before, until it is freed."""
+    def _hold(self, storage: Any, *, counted: bool = True) -> bool:
+        """Count memory that was not there before, until it is freed; what comes from elsewhere is only known."""
         key = storage._cdata
         if key in self._sizes:
             return False
-        self._sizes[key] = storage.nbytes()
+        self._sizes[key] = storage.nbytes() if counted else 0
         self.now += self._sizes[key]
         weakref.finalize(storage, self._release, key)
         return True
@@ -148,14 +177,15 @@ def scaled(small: Rehearsed, larger: Rehearsed, factor: float) -> Rehearsed | No
 
     factor f = (t − s)/(l − s). None where the two did not run the same operations.
     """
-    if [op.name for op in small.operations] != [op.name for op in larger.operations]:
+    if [(op.name, op.kind) for op in small.operations] != [(op.name, op.kind) for op in larger.operations]:
         return None
     operations = [
         replace(a, sizes=tuple(x + factor * (y - x) for x, y in zip(a.sizes, b.sizes, strict=True)))
         for a, b in zip(small.operations, larger.operations, strict=True)
     ]
     held = [x + factor * (y - x) for x, y in zip(small.held, larger.held, strict=True)]
-    return Rehearsed(operations, held, small.result_bytes)
+    seconds = small.seconds + factor * (larger.seconds - small.seconds)
+    return Rehearsed(operations, held, small.result_bytes, seconds)
 
 
 def counted_products(operations: Sequence[Operation]) -> float:

@@ -91,8 +91,8 @@ def nats_of_ids(
         return _nats_at_once(model, ids, impossible)
     was_training = model.training
     model.eval()
-    window = traits_of(model).window
-    batch = batch if window is None else max(1, min(batch, FED_WHOLE // window))
+    if traits_of(model).window is not None:
+        batch = max(1, min(batch, FED_WHOLE // (policy.segment + policy.warmup)))
     try:
         starts = segment_starts(len(ids), policy) if starts is None else starts
         scored: list[NDArray[np.float64]] = []

@@ -17,6 +17,7 @@ from seqlab.core.seeding import initialising, seed_dropout
 from seqlab.core.settings.fields import to_table, with_changes
 from seqlab.core.state import pack, unpack
 from seqlab.core.units import parse_budget
+from seqlab.runs.estimate import Estimate, check_memory, check_weights, estimate, validations_in
 from seqlab.runs.folder import Line, RunFolder
 from seqlab.runs.record import identity_of, training_key, validation_key, versions
 from seqlab.runs.run import Run, load_own, save_own
@@ -49,6 +50,7 @@ class Session:
     plan: Plan | None = None
     average: WeightAverage | None = None
     position: Position = field(default_factory=Position)
+    expected: Estimate | None = None  # for whoever listens
     stop: Callable[[], bool] | None = None
     interrupted: Callable[[], bool] = lambda: False
 
@@ -72,6 +74,7 @@ class Session:
         self.task.describe(self)
         if self.learning is None or self.plan is None or self.optimiser is None:
             return "fitted"
+        self._say_what_it_takes()
         self._warn_of_few_steps()
         self._begun = self._last_save = time.perf_counter()
         self._count_before = self.position.count
@@ -80,6 +83,13 @@ class Session:
             self.interrupted = interrupted
             where = self.position, self, average
             return train(self.model, learning.objective, self.optimiser, learning.batches, plan, *where)
+
+    def _say_what_it_takes(self) -> None:
+        assert self.plan is not None
+        if self.expected is not None:
+            steps = self.plan.steps - self.position.step
+            for line in self.expected.lines(steps, validations_in(steps, self.plan.eval_every)):
+                self.reporter.note(line)
 
     def _warn_of_few_steps(self) -> None:
         budget, steps = self.settings.training.budget, self.record["steps"]
@@ -202,20 +212,32 @@ def begin(
     begun = time.perf_counter()
     seed_dropout(settings.training.seed)
     settings = task.settle(settings, data)
+    check_weights(task, settings, data)
     with initialising(settings.training.seed):
         model = task.build(settings, data, reporter)
     if parent is not None:
         model.load_state_dict(parent.model.state_dict())
     learning = task.learning(settings, data, model)
-    count, fitting = StepCount(0), time.perf_counter() - begun
+    count, fitting, expected = StepCount(0), time.perf_counter() - begun, None
     if learning is not None:
+        expected = _expected(task, settings, data, model, learning, reporter)
         count, every = plan_steps(model, learning, settings.training, lambda: task.validate(model, data))
         settings = with_changes(settings, {"training": {"eval_every": every}})
     record = _record(task, data, model, asked, parent) | count.facts()
     record["summary"] = task.summary(settings, data)
     record |= {"seconds_to_fit": fitting} if learning is None else learning.facts
-    session = Session(task, folder, settings, record, data, model, reporter)
+    session = Session(task, folder, settings, record, data, model, reporter, expected=expected)
     return _with_loop(session, learning)
+
+
+def _expected(
+    task: Task, settings: Any, data: Any, model: nn.Module, learning: Learning, reporter: Reporter
+) -> Estimate | None:
+    """Refuses what would not fit into memory; how long it takes is found out for whoever listens."""
+    memory = check_memory(task, settings, model, learning, data)
+    if not reporter.listening:
+        return None
+    return estimate(settings, model, learning, memory, lambda: task.validate(model, data), reporter)
 
 
 def open_folder(session: Session) -> None:
@@ -244,6 +266,8 @@ def go_on(
     session = Session(task, folder, settings, record, data, model, reporter)
     session = _with_loop(session, task.learning(settings, data, model))
     assert session.optimiser is not None
+    assert session.learning is not None
+    session.expected = _expected(task, settings, data, model, session.learning, reporter)
     load_optimiser(model, session.optimiser, without_prefix("optimiser/", tensors))
     if session.average is not None:
         session.average.load(without_prefix("average/", tensors))

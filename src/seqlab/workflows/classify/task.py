@@ -15,6 +15,7 @@ from seqlab.core.settings.fields import filled, with_changes
 from seqlab.core.units import human_count
 from seqlab.data.label_batches import LabelBatches
 from seqlab.data.sources import full_place, stem_of
+from seqlab.evaluation.decisions import logits_of
 from seqlab.runs.run import Run
 from seqlab.runs.session import Session
 from seqlab.runs.task import Kept, Task
@@ -86,6 +87,9 @@ class Classifying(Task):
 
     def validate(self, model: Any, data: Prepared) -> Score:
         return quick_validation(model, data)
+
+    def read_held_out(self, model: Any, data: Prepared) -> None:
+        logits_of(model, data.inputs, data.split.validation)
 
     def measure(self, run: Run, data: Prepared, reporter: Reporter) -> dict[str, Any]:
         return measure_run(run, data, reporter)

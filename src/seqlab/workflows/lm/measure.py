@@ -47,6 +47,11 @@ def measure_run(run: Run, data: Prepared, reporter: Reporter) -> dict[str, Any]:
     return {"context": str(policy_for(run.model)), **counted, **figures, "headline": headline}
 
 
+def read_part(model: Any, data: Prepared) -> None:
+    """The validation text as it is read for the final figures."""
+    nats_of_ids(model, data.parts["validation"].ids, data.tokenizer.begin_id, policy_for(model))
+
+
 @dataclass(frozen=True)
 class PartScore:
     """One part as it was encoded: nats of every token, and the figures of the original."""

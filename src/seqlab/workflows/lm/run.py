@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import overload
 
+from seqlab.core.errors import UsageError
 from seqlab.core.seeding import torch_generator
-from seqlab.core.settings.fields import check_group
+from seqlab.core.settings.fields import check_group, check_settings, with_changes
 from seqlab.core.settings.generation import GenerationSettings
+from seqlab.core.traits import traits_of
 from seqlab.core.types import Scorer, Surprisals
 from seqlab.data.normalise import normalise, parse_steps
 from seqlab.data.tokenizers import Tokenizer, read_tokenizer
@@ -38,6 +40,25 @@ class LMRun(Run):
     def steps(self) -> tuple[str, ...]:
         """The normalisation that the model was trained after."""
         return parse_steps(self.settings.data.normalise)
+
+    def with_context(self, context: int) -> LMRun:
+        """The same weights with another context: so many tokens are attended to and scored in at a time.
+
+        Beyond the trained context this is extrapolation. Learned positions end where their table ends.
+        """
+        traits = traits_of(self.model)
+        if traits.window is None:
+            kind = self.settings.model.kind
+            raise UsageError(f"--context {context}: model '{kind}' in {self.folder} reads on and on; leave it out")
+        if traits.max_positions is not None and context != traits.max_positions:
+            raise UsageError(
+                f"--context {context}: {self.folder} has {traits.max_positions} learned positions and is defined for "
+                "no other context; leave it out, or train with --positions rotary or sinusoidal"
+            )
+        settings = with_changes(self.settings, {"training": {"context": context}})
+        check_settings(settings)
+        model = self.task.restore(settings, self.kept, self.model.state_dict(), str(self.files.model_file))
+        return replace(self, settings=settings, model=model.eval())
 
     def score(self, text: str) -> Surprisals:
         """−ln p of every token of the text, with byte spans."""

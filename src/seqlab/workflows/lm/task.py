@@ -35,7 +35,7 @@ from seqlab.runs.task import Kept, Task
 from seqlab.training.objectives import NextToken, Score, counted_pairs
 from seqlab.training.plan import Learning
 from seqlab.workflows.lm.data import TOKENIZER, Prepared, prepare_text
-from seqlab.workflows.lm.measure import measure_run, quick_validation
+from seqlab.workflows.lm.measure import measure_run, quick_validation, read_part
 from seqlab.workflows.lm.report import write_report
 from seqlab.workflows.lm.vectors import start_from_vectors
 from seqlab.workflows.lm.watching import watched_gradients
@@ -157,6 +157,9 @@ class LanguageModelling(Task):
 
     def validate(self, model: Any, data: Prepared) -> Score:
         return quick_validation(model, data)
+
+    def read_held_out(self, model: Any, data: Prepared) -> None:
+        read_part(model, data)
 
     def measure(self, run: Run, data: Prepared, reporter: Reporter) -> dict[str, Any]:
         return measure_run(run, data, reporter)

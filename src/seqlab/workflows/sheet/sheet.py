@@ -96,15 +96,20 @@ def perplexity_sheet(
     normalise: str = "",
     baselines: bool = True,
     encoding: str = "utf-8",
+    context: int | None = None,
     threads: int | None = None,
     reporter: Reporter | None = None,
 ) -> Sheet:
-    """Score every text with every model; nothing is refused, unknown tokens pay for their spelling."""
+    """Score every text with every model; nothing is refused, unknown tokens pay for their spelling.
+
+    `context` is how many tokens the runs read at a time, instead of those that each was trained with.
+    """
     reporter = reporter or Reporter()
     steps = parse_steps(normalise)
     check_sheet(runs, hf, texts, normalise, encoding, threads)
     with using_threads(threads):
-        readers = [reader_of(load(folder, "lm")) for folder in _each_once(runs)]
+        loaded: list[LMRun] = [load(folder, "lm") for folder in _each_once(runs)]
+        readers = [reader_of(run if context is None else run.with_context(context)) for run in loaded]
         readers += [_outsider(folder) for folder in _each_once(hf)]
         read = _named_apart([(source, *read_text(source, encoding)) for source in dict.fromkeys(texts)])
         simple = _baselines(readers, reporter) if baselines else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,9 @@ class Translation:
     ended: bool
 
 
+NOTHING = Translation("", 0.0, True)  # of an empty source
+
+
 @dataclass(frozen=True)
 class Interpreter:
     """A model in evaluation mode; `identity` tells its encodings from those of others."""
@@ -65,21 +68,31 @@ class Interpreter:
     languages: Languages
     identity: str = ""
 
-    @torch.inference_mode()
     def encode(self, sources: Sequence[str], progress: Progress | None = None) -> Encoding:
         """Read the sources, once: the same value serves every target."""
         if isinstance(sources, str):
             raise UsageError("encode takes a list of sentences; for one sentence give [sentence]")
-        ids = self.tokenizer.encode_each([" ".join(text.split()) for text in sources])
         batches, done = [], 0
-        there = np.flatnonzero([len(some) > 0 for some in ids])  # of nothing the translation is nothing
-        for places in (there[some] for some in _similar([len(ids[k]) + 1 for k in there])):
-            memory = self.model.encode(source_batch([ids[k] for k in places], self._end))
-            batches.append(EncodedBatch(tuple(places), tuple(len(ids[k]) for k in places), memory))
-            done += len(places)
+        for batch in self._encoded(sources):
+            batches.append(batch)
+            done += len(batch.places)
             if progress is not None:
                 progress(done)
         return Encoding(tuple(sources), tuple(batches), self.identity)
+
+    def encode_in_turn(self, sources: Sequence[str]) -> Iterator[Encoding]:
+        """The same, some sources at a time, so that memory does not grow with their number: each has all of
+        `sources`, and batches of some of them."""
+        for batch in self._encoded(sources):
+            yield Encoding(tuple(sources), (batch,), self.identity)
+
+    @torch.inference_mode()
+    def _encoded(self, sources: Sequence[str]) -> Iterator[EncodedBatch]:
+        ids = self.tokenizer.encode_each([" ".join(text.split()) for text in sources])
+        there = np.flatnonzero([len(some) > 0 for some in ids])  # of nothing the translation is nothing
+        for places in (there[some] for some in _similar([len(ids[k]) + 1 for k in there])):
+            memory = self.model.encode(source_batch([ids[k] for k in places], self._end))
+            yield EncodedBatch(tuple(places), tuple(len(ids[k]) for k in places), memory)
 
     def hypotheses(
         self,
@@ -106,7 +119,7 @@ class Interpreter:
             raise UsageError("n_best goes with a beam; leave it out where a temperature draws")
         tag = self.tokenizer.begin_id + self.languages.tag_of(to)
         search = Search(beam, length_penalty, n_best)
-        found = [[Translation("", 0.0, True)] for _ in encoding.sources]
+        found = [[NOTHING] for _ in encoding.sources]
         done = 0
         for batch in self._pieces(encoding, beam):
             for place, some in zip(
@@ -136,18 +149,16 @@ class Interpreter:
         found = decode_one_by_one(self.model, batch.memory, tag, limits, self._end, choice, draws, cached=cached)
         return [[one] for one in found]
 
-    def _pieces(self, encoding: Encoding, beam: int) -> list[EncodedBatch]:
+    def _pieces(self, encoding: Encoding, beam: int) -> Iterator[EncodedBatch]:
         """Encoded batches cut so that few enough hypotheses are decoded together."""
         most = max(1, ROWS_AT_ONCE // beam)
-        pieces = []
         for batch in encoding.batches:
             for start in range(0, len(batch.places), most):
                 rows = slice(start, start + most)
                 memory = batch.memory
                 if len(batch.places) > most:
                     memory = reorder(memory, torch.arange(len(batch.places))[rows])
-                pieces.append(EncodedBatch(batch.places[rows], batch.sizes[rows], memory))
-        return pieces
+                yield EncodedBatch(batch.places[rows], batch.sizes[rows], memory)
 
     def _text(self, found: Hypothesis) -> str:
         """One line, whatever was drawn: no control characters, one space for white space."""

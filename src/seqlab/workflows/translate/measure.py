@@ -16,7 +16,7 @@ from seqlab.core.types import IGNORED, PairBatch
 from seqlab.evaluation.translation import Difference, TranslationFigures, bleu_of, difference_of, figures_of
 from seqlab.training.objectives import Score
 from seqlab.workflows.translate.data import Prepared
-from seqlab.workflows.translate.interpreter import Interpreter
+from seqlab.workflows.translate.interpreter import NOTHING, Interpreter, Translation
 from seqlab.workflows.translate.run import TranslatorRun
 
 QUICK_PAIRS = 400  # scored on the way
@@ -49,6 +49,14 @@ def nats_of_each(model: Any, data: Prepared, pairs: Places) -> NDArray[np.float6
         found[places] = nats.double().numpy()
         start += len(places)
     return found
+
+
+def read_longest(model: Any, data: Prepared) -> None:
+    """The longest validation pairs, as many as are read at once."""
+    pairs = data.pairs_of("validation")
+    sizes = np.maximum(*data.pairs.sizes)[pairs]
+    longest = np.argsort(-sizes, kind="stable")
+    nats_of_each(model, data, pairs[longest[: max(1, TOKENS_AT_ONCE // int(sizes[longest[0]]))]])
 
 
 def nats_in_pieces(model: Any, batch: PairBatch) -> torch.Tensor:
@@ -121,25 +129,47 @@ class MeasuredTarget:
         }
 
 
-def measure_target(
-    run: TranslatorRun,
-    data: Prepared,
-    part: str,
-    number: int,
-    encoding: Any,
-    rows: Places,
-    reporter: Reporter,
-    **how: Any,
+def measure_part(run: TranslatorRun, data: Prepared, part: str, reporter: Reporter, **how: Any) -> list[MeasuredTarget]:
+    """Every target of a part."""
+    together: dict[bytes, list[int]] = {}  # targets that have the same rows
+    for number in range(len(data.languages.targets)):
+        together.setdefault(data.rows_of(part, number).tobytes(), []).append(number)
+    measured: dict[int, MeasuredTarget] = {}
+    for numbers in together.values():
+        rows = data.rows_of(part, numbers[0])
+        if len(rows):
+            found = _translated(run, data, part, numbers, rows, reporter, **how)
+            measured |= {number: _measured(run, data, part, number, rows, some) for number, some in found.items()}
+    return [measured[number] for number in sorted(measured)]
+
+
+def _translated(
+    run: TranslatorRun, data: Prepared, part: str, numbers: list[int], rows: Places, reporter: Reporter, **how: Any
+) -> dict[int, list[Translation]]:
+    """The best translation of every row into some targets. A source is encoded once; few encodings are held at once."""
+    names = {number: data.languages.targets[number] for number in numbers}
+    found = {number: [NOTHING] * len(rows) for number in numbers}
+    done = 0
+    with reporter.task(f"translating the {part} sentences into {', '.join(names.values())}", len(rows) * len(numbers)):
+        for encoding in run.interpreter.encode_in_turn(data.sources(rows)):
+            for number, name in names.items():
+                some = run.hypotheses(encoding, name, **how)
+                for batch in encoding.batches:
+                    for place in batch.places:
+                        found[number][place] = some[place][0]
+                    done += len(batch.places)
+                reporter.advance(done)
+    return found
+
+
+def _measured(
+    run: TranslatorRun, data: Prepared, part: str, number: int, rows: Places, found: list[Translation]
 ) -> MeasuredTarget:
-    """`encoding` holds the sources of `rows`."""
-    name = data.languages.targets[number]
-    with reporter.task(f"translating the {part} sentences into {name}", len(rows)):
-        found = run.hypotheses(encoding, name, progress=reporter.advance, **how)
-    translations = [some[0].text for some in found]
+    translations = [one.text for one in found]
     sources, references = data.sources(rows), data.references(rows, number)
     total, count = nats_of_pairs(run.model, data, data.pairs_of(part, number))
     return MeasuredTarget(
-        name=name,
+        name=data.languages.targets[number],
         rows=rows,
         translations=translations,
         nats=total,
@@ -148,22 +178,8 @@ def measure_target(
         figures=figures_of(translations, references, sources),
         copying=figures_of(sources, references, sources),
         ahead=difference_of(translations, sources, references),
-        unfinished=sum(not some[0].ended for some in found),
+        unfinished=sum(not one.ended for one in found),
     )
-
-
-def measure_part(run: TranslatorRun, data: Prepared, part: str, reporter: Reporter, **how: Any) -> list[MeasuredTarget]:
-    """Every target of a part; sources that several targets share are encoded once."""
-    measured, encodings = [], {}
-    for number in range(len(data.languages.targets)):
-        rows = data.rows_of(part, number)
-        if not len(rows):
-            continue
-        key = rows.tobytes()
-        if key not in encodings:
-            encodings[key] = run.encode(data.sources(rows))
-        measured.append(measure_target(run, data, part, number, encodings[key], rows, reporter, **how))
-    return measured
 
 
 def measure_run(run: TranslatorRun, data: Prepared, reporter: Reporter) -> dict[str, Any]:

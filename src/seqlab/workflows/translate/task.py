@@ -23,7 +23,7 @@ from seqlab.training.objectives import Score, TargetTokens
 from seqlab.training.plan import Learning
 from seqlab.workflows.translate.build import outline_translator, start_from_data
 from seqlab.workflows.translate.data import Prepared, prepare_pairs, read_languages, read_pieces
-from seqlab.workflows.translate.measure import VALIDATION_BLEU, measure_run, quick_validation
+from seqlab.workflows.translate.measure import VALIDATION_BLEU, measure_run, quick_validation, read_longest
 from seqlab.workflows.translate.report import write_report
 from seqlab.workflows.translate.request import full_places
 from seqlab.workflows.translate.run import TranslatorRun
@@ -90,6 +90,9 @@ class Translating(Task):
 
     def validate(self, model: Any, data: Prepared) -> Score:
         return quick_validation(model, data)
+
+    def read_held_out(self, model: Any, data: Prepared) -> None:
+        read_longest(model, data)
 
     def measure(self, run: Run, data: Prepared, reporter: Reporter) -> dict[str, Any]:
         assert isinstance(run, TranslatorRun)
