@@ -235,13 +235,13 @@ def _kept_by_sums(layer: MultiHeadAttention, use: Use) -> Iterator[Term]:
         for rows in (use.rows, use.key_rows):
             yield saved("scores", use, *rows, *out)
         segments = -(-use.length // SEGMENT) + -(-int(use.key_rows[1][1]) // SEGMENT)
-        yield saved("scores", use, segments, _features(layer), ("(head_width+1)", layer.head_width + 1))
+        yield saved("scores", use, segments, _features(layer), ("columns", layer.head_width + 1))
     yield from _kept_of_chunks(layer, use) if use.causal else _kept_of_all(layer, use)
 
 
 def _kept_of_chunks(layer: MultiHeadAttention, use: Use) -> Iterator[Term]:
     each = (("B", use.batch), ("heads", layer.n_heads))
-    F, column = _features(layer), ("(head_width+1)", layer.head_width + 1)
+    F, column = _features(layer), ("columns", layer.head_width + 1)
     for first in range(0, use.length, SEGMENT):
         time = min(SEGMENT, use.length - first)
         c = min(CHUNK, time)
@@ -263,7 +263,7 @@ def _kept_of_chunks(layer: MultiHeadAttention, use: Use) -> Iterator[Term]:
 
 def _kept_of_all(layer: MultiHeadAttention, use: Use) -> Iterator[Term]:
     heads, F, width = ("heads", layer.n_heads), _features(layer), ("head_width", layer.head_width)
-    each, column = (("B", use.batch), heads), ("(head_width+1)", layer.head_width + 1)
+    each, column = (("B", use.batch), heads), ("columns", layer.head_width + 1)
     segments = -(-int(use.key_rows[1][1]) // SEGMENT)
     yield saved("mixing", use, *use.key_rows, heads, column)
     yield saved("mixing", use, *each, F, column)

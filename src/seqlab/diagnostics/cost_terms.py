@@ -3,8 +3,9 @@
     2·B·n_t·d_model·3·d_model        the products of three projections of B sequences of n_t positions
 
 Symbols: B sequences, n_t positions (of the target), n_s positions of the source, d_model, heads and head_width (the
-numbers in a head), d_ff, m random features, V tokens or classes, H units of a recurrent layer that reads D numbers. A
-symbol that two layers need for two sizes has a number the second time: d_ff, d_ff_2.
+numbers in a head), columns (these and one more, which sums weights), d_ff, m random features, V tokens or classes, H
+units of a recurrent layer that reads D numbers. A symbol that two layers need for two sizes has a number the second
+time: d_ff, d_ff_2.
 """
 
 from __future__ import annotations
