@@ -156,7 +156,6 @@ def _counted(model: nn.Module, use: Use, optimiser: str, ema: bool) -> Cost:
     terms, symbols = renamed(walk.terms(use))
     weights = list(model.parameters())
     learning = [weight for weight in weights if weight.requires_grad]
-    moments = sum(_moments(model, optimiser, learning))
 
     def at(length: int, windowed: bool = True) -> Cost:
         return _counted(model, replace(use, length=length, windowed=windowed), optimiser, ema)
@@ -167,7 +166,7 @@ def _counted(model: nn.Module, use: Use, optimiser: str, ema: bool) -> Cost:
         symbols=symbols,
         weight_bytes=_bytes(weights),
         gradient_bytes=_bytes(learning),
-        optimiser_bytes=moments + (_bytes(weights) if ema else 0),
+        optimiser_bytes=optimiser_bytes(model, optimiser, ema=ema),
         not_measured=tuple(walk.own),
         at=at,
     )
@@ -199,14 +198,20 @@ def _bytes(weights: list[nn.Parameter]) -> int:
     return sum(weight.numel() * weight.element_size() for weight in weights)
 
 
-def _moments(model: nn.Module, optimiser: str, learning: list[nn.Parameter]) -> Iterator[int]:
+def optimiser_bytes(model: nn.Module, optimiser: str, *, ema: bool) -> int:
+    """Moments of every weight that learns, and an average of all weights if there is one."""
+    return sum(_moments(model, optimiser)) + (_bytes(list(model.parameters())) if ema else 0)
+
+
+def _moments(model: nn.Module, optimiser: str) -> Iterator[int]:
     """Bytes that the optimiser keeps of each weight. Muon turns the matrices, AdamW moves the rest."""
     turned: set[int] = set()
     if optimiser == "muon":
         decayed = (group["params"] for group in decay_groups(model, 1.0) if group["weight_decay"])
         turned = {id(weight) for weights in decayed for weight in weights if weight.ndim == 2}
-    for weight in learning:
-        yield _bytes([weight]) * (1 if id(weight) in turned else MOMENTS.get(optimiser, 2))
+    for weight in model.parameters():
+        if weight.requires_grad:
+            yield _bytes([weight]) * (1 if id(weight) in turned else MOMENTS.get(optimiser, 2))
 
 
 # --------------------------------------------------------------------------- the walk

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from seqlab.core.settings.training import TrainingSettings
 from seqlab.core.types import Batch, TokenBatch
 from seqlab.core.units import parse_budget
+from seqlab.diagnostics.cost import optimiser_bytes
 from seqlab.diagnostics.machine import MODEL_ERROR, Calibration, seconds_of
 from seqlab.diagnostics.rehearsal import Rehearsed, rehearse, scaled
 from seqlab.layers.blocks import Block
@@ -42,8 +43,7 @@ SHARES = (1 / 16, 1 / 8, 1 / 4)  # of such a row
 SAMPLED = 24  # batches whose sizes are looked at
 STRATA = (1 / 8, 3 / 8, 5 / 8, 7 / 8)  # of the sampled batches by size: these stand for all
 READ_CALLS = 2  # of the model, after which reading holds what it ever will
-LATER = 64 << 20  # bytes of the libraries that measuring and the report load (docs/benchmarks.md)
-OPTIMISER_TENSORS = {"sgd": 0, "momentum": 1, "momentum-average": 1}  # remembered beside each weight; 2 in the others
+LATER = 64 << 20  # bytes of the libraries that a report with pictures loads (docs/benchmarks.md)
 
 
 # --------------------------------------------------------------------------- memory
@@ -119,19 +119,14 @@ def rehearse_memory(model: nn.Module, learning: Learning, read: Callable[[], Any
     return Rehearsal(watched.peak_bytes, watched.rows, gradients, int(reading), *lengths)
 
 
-def memory_of(model: nn.Module, training: TrainingSettings, rehearsal: Rehearsal) -> Memory:
+def memory_of(model: nn.Module, training: TrainingSettings, rehearsal: Rehearsal, later: int = LATER) -> Memory:
     """Asked after a rehearsal, when whatever the first step loads is there. A time budget is timed on a copy."""
     weights = sum(w.numel() * w.element_size() for w in model.parameters())
-    moments = optimiser_bytes(training, weights, rehearsal.gradients)
+    moments = optimiser_bytes(model, training.optimiser, ema=bool(training.ema))
     step = rehearsal.step_bytes(training.accumulate)
     if parse_budget(training.budget).seconds is not None:
         step += weights
-    return Memory(resident_bytes(), weights, moments, step, rehearsal.reading + LATER)
-
-
-def optimiser_bytes(training: TrainingSettings, weights: int, trained: int) -> int:
-    """Moments of what is trained, and an average of all weights if there is one. Muon's matrices have one, not two."""
-    return OPTIMISER_TENSORS.get(training.optimiser, 2) * trained + (weights if training.ema else 0)
+    return Memory(resident_bytes(), weights, moments, step, rehearsal.reading + later)
 
 
 # --------------------------------------------------------------------------- memory for time
@@ -395,10 +390,15 @@ def _untouched(model: nn.Module) -> Iterator[None]:
 # --------------------------------------------------------------------------- the machine's memory
 
 
-def resident_bytes() -> int:
-    """What this process holds now; 0 where the system does not say. What it holds without using it is given back."""
+def give_back() -> None:
+    """Return to the system what this process holds without using it, where the C library can (glibc)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def resident_bytes() -> int:
+    """What this process holds now, nothing unused among it; 0 where the system does not say."""
+    give_back()
     return _kilobytes(Path("/proc/self/status"), "VmRSS") or 0
 
 

@@ -19,6 +19,7 @@ from seqlab.core.errors import UsageError
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.training import TrainingSettings
 from seqlab.core.units import human_bytes, human_moment, human_seconds
+from seqlab.diagnostics.cost import optimiser_bytes
 from seqlab.diagnostics.forecast import (
     Memory,
     Rehearsal,
@@ -26,7 +27,6 @@ from seqlab.diagnostics.forecast import (
     available_bytes,
     can_recompute,
     memory_of,
-    optimiser_bytes,
     recomputing,
     rehearse_memory,
     step_seconds,
@@ -87,7 +87,8 @@ def check_weights(task: Task, settings: Any, data: Any) -> None:
     except Exception:
         return
     weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
-    needed = 2 * weights + optimiser_bytes(settings.training, weights, weights)
+    training = settings.training
+    needed = 2 * weights + optimiser_bytes(model, training.optimiser, ema=bool(training.ema))
     if spare is not None and needed > spare:
         raise UsageError(
             f"the model's weights, gradients and moments need {human_bytes(needed)} of memory and "
@@ -109,7 +110,7 @@ def check_memory(task: Task, settings: Any, model: nn.Module, learning: Learning
         task.read_held_out(model, data)
 
     rehearsal = rehearse_memory(model, learning, read)
-    memory = memory_of(model, training, rehearsal)
+    memory = memory_of(model, training, rehearsal, task.later_bytes)
     if spare is not None and memory.needed > spare:
         remedy = _what_fits(model, learning, training, rehearsal, memory, spare)
         raise UsageError(

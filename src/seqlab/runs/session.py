@@ -17,6 +17,7 @@ from seqlab.core.seeding import initialising, seed_dropout
 from seqlab.core.settings.fields import to_table, with_changes
 from seqlab.core.state import pack, unpack
 from seqlab.core.units import parse_budget
+from seqlab.diagnostics.forecast import give_back
 from seqlab.runs.estimate import Estimate, check_memory, check_weights, estimate, validations_in
 from seqlab.runs.folder import Line, RunFolder
 from seqlab.runs.record import identity_of, training_key, validation_key, versions
@@ -104,6 +105,7 @@ class Session:
         if not self.folder.model_file.exists():  # never validated: the last weights are the best there are
             self.keep_best(self.position)
         run = self._as_run(0) if self.learning is None else self._run_with_best()
+        give_back()  # what the steps held
         line: Line = {"final": True, "step": self.position.step, "outcome": outcome, "best_step": run.step}
         line |= {self.task.counted: self.position.count, "seconds": self.position.seconds}
         self.folder.append_metrics(line | self.task.measure(run, self.data, self.reporter))

@@ -61,6 +61,7 @@ class Task(ABC):
     counted: ClassVar[str]  # what a batch counts, such as tokens
     settings_type: ClassVar[type]
     may_move: ClassVar[tuple[str, ...]] = ()  # flags that --resume may say anew: where the data lies
+    later_bytes: ClassVar[int] = 64 << 20  # that measuring and the report hold beside what reading does (pictures)
 
     # ---- settings
 

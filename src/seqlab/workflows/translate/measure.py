@@ -21,7 +21,7 @@ from seqlab.workflows.translate.run import TranslatorRun
 
 QUICK_PAIRS = 400  # scored on the way
 QUICK_SENTENCES = 48  # translated on the way, greedily
-TOKENS_AT_ONCE, PIECE = 6_000, 256  # tokens scored together; of one very long target
+TOKENS_AT_ONCE, PIECE = 2_000, 256  # tokens scored together; of one very long target
 VALIDATION_BLEU, VALIDATION_BITS = "validation_bleu", "validation_bits_per_byte"
 COPYING = "copying the source"
 
