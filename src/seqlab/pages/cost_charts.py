@@ -31,11 +31,17 @@ class Panel:
     lines: Sequence[Line] = field(default_factory=tuple)
 
 
-def cost_picture(panels: Sequence[Panel], *, columns: int, formula: str | None = None) -> bytes:
-    """A panel beside the other, both axes logarithmic, as PNG; `formula` says what the thin dashed lines are."""
+def cost_picture(
+    panels: Sequence[Panel], *, columns: int, formula: str | None = None, crossing: str | None = None
+) -> bytes:
+    """A panel beside the other, both axes logarithmic, as PNG.
+
+    `formula` says what the thin dashed lines are, `crossing` what the dotted ones are.
+    """
     columns = min(columns, len(panels))
     down = -(-len(panels) // columns)
-    figure = blank_figure(3.5 * columns + 0.3, 2.75 * down + 0.8)
+    figure = blank_figure(3.5 * columns + 0.3, 2.9 * down + 0.8)
+    figure.get_layout_engine().set(h_pad=0.1, w_pad=0.1)
     grid = figure.subplots(down, columns, squeeze=False)
     colours = _colours(panels)
     for number, axes in enumerate(grid.flat):
@@ -46,9 +52,9 @@ def cost_picture(panels: Sequence[Panel], *, columns: int, formula: str | None =
     handles: dict[str, Any] = {}
     for axes in grid.flat:
         handles |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    if formula is not None:
-        (dashed,) = grid.flat[0].plot([], [], color=INK, linewidth=1.0, linestyle="--")
-        handles[formula] = dashed
+    for words, style in ((formula, "--"), (crossing, ":")):
+        if words is not None:
+            (handles[words],) = grid.flat[0].plot([], [], color=INK, linewidth=1.0, linestyle=style)
     figure.legend(
         handles.values(),
         handles.keys(),

@@ -94,7 +94,8 @@ def _curves_picture(found: Any, places: Sequence[tuple[str, bool]]) -> bytes:
         own = [curve for curve in found.curves if (curve.what, curve.causal) == (what, causal)]
         lines = [_curve_line(curve, crossed.get(curve.kind)) for curve in own]
         panels.append(Panel(name, "length n (positions)", LABELS[what], lines))
-    return cost_picture(panels, columns=2)
+    marked = any(line.crossing is not None for panel in panels for line in panel.lines)
+    return cost_picture(panels, columns=2, crossing="crosses softmax" if marked else None)
 
 
 def _curve_line(curve: Curve, crossed: Crossover | None) -> Line:
