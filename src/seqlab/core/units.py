@@ -87,6 +87,14 @@ def human_count(count: float) -> str:
     return f"{count:.0f}"
 
 
+def human_flops(count: float) -> str:
+    """Operations: ``310 MFLOP``, ``5.12 TFLOP``."""
+    for scale, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= scale:
+            return f"{count / scale:.3g} {letter}FLOP" if count < 1000 * scale else f"{count / scale:,.0f} {letter}FLOP"
+    return f"{count:.0f} FLOP"
+
+
 def human_bytes(count: float) -> str:
     """Such as 640 MB or 3.2 GB."""
     for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
