@@ -38,7 +38,7 @@ class DataSizes:
     """What data would say of a model and its batches. None: assumed, and named as such."""
 
     vocab_size: int | None = setting(
-        None, "tokens, words or pieces that the model knows (average: words and n-grams)", limits=Limits(1, 1 << 28)
+        None, "tokens, words or pieces that the model knows (average: words and n-grams)", limits=Limits(2, 1 << 28)
     )
     classes: int | None = setting(None, "classes to decide between", limits=Limits(2, 20_000))
     targets: int | None = setting(None, "languages to translate into", limits=Limits(1, 10_000))
@@ -219,9 +219,24 @@ def _of_classifier(asked: Asked) -> Shapes:
     what = "words and n-grams" if bags else "words"
     vocabulary, one = _or_assumed(sizes.vocab_size, filled(known), "{:,} " + what + " known (--vocab-size)")
     classes, two = _or_assumed(sizes.classes, CLASSES, "{} classes (--classes)")
-    length, three = _or_assumed(sizes.length, filled(longest), "texts of {:,} " + what + " (--length)")
+    length, three = _or_assumed(
+        sizes.length,
+        min(filled(longest), vocabulary) if bags else filled(longest),
+        "texts of {:,} " + what + " (--length)",
+    )
+    if bags:
+        check_bag(length, vocabulary)
     batch = filled(asked.settings.training.batch)
     return Shapes(vocabulary, batch, length, classes=classes, examples=sizes.texts, assumed=(*one, *two, *three))
+
+
+def check_bag(length: int, known: int) -> None:
+    """A feature stands in a bag once."""
+    if length > known:
+        raise UsageError(
+            f"--length {length:,}: a text cannot have more words and n-grams than the {known:,} that are known; "
+            "give less, or a larger --vocab-size"
+        )
 
 
 def _of_translator(asked: Asked) -> Shapes:

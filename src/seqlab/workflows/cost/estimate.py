@@ -90,7 +90,7 @@ def estimate_cost(
     reporter = reporter or Reporter()
     with deterministic(threads):
         known = calibrations(None if calibration is None else Path(calibration), calibrate, reporter)
-        found = _counted(request)
+        found = counted(request)
         found = _predicted(found, request, known, reporter)
     page = out if out is not None or run is None else Path(run) / PAGE
     if page is None:
@@ -120,7 +120,7 @@ def _cost(request: Request, model: nn.Module, rows: int | None = None, length: i
     )
 
 
-def _counted(request: Request) -> CostEstimate:
+def counted(request: Request) -> CostEstimate:
     model = outline(request)
     found, recomputed = _cost(request, model), None
     if can_recompute(model):

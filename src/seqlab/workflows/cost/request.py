@@ -17,6 +17,7 @@ from seqlab.core.settings.cost import (
     TRAINING,
     Asked,
     Shapes,
+    check_bag,
     refuse_epochs_without_a_size,
     refuse_unknown_flags,
     settings_of,
@@ -136,14 +137,16 @@ def _shapes_of_run(asked: Asked, stored: Stored) -> Shapes:
         return Shapes(record["vocab_size"], rows, filled(training.context), examples=sizes.tokens)
     if stored.kind == "translate":
         return _shapes_of_translator(asked, stored)
-    model = asked.settings.model
+    model, known = asked.settings.model, record["features"]
     assumed: tuple[str, ...] = ()
     bags = model.kind == "average"
+    length = sizes.length or (min(AVERAGE_LENGTH, known) if bags else filled(model.length))
+    if bags:
+        check_bag(length, known)
     if sizes.length is None:
-        words = f"{AVERAGE_LENGTH:,} words and n-grams" if bags else f"{model.length:,} words, the most that is read"
-        assumed = (f"texts of {words} (--length)",)
-    length = sizes.length or (AVERAGE_LENGTH if bags else filled(model.length))
-    return Shapes(record["features"], rows, length, classes=record["classes"], examples=sizes.texts, assumed=assumed)
+        words = "words and n-grams" if bags else "words, the most that is read"
+        assumed = (f"texts of {length:,} {words} (--length)",)
+    return Shapes(known, rows, length, classes=record["classes"], examples=sizes.texts, assumed=assumed)
 
 
 def _shapes_of_translator(asked: Asked, stored: Stored) -> Shapes:

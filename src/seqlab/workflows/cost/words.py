@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from seqlab.core.settings.cost import COSTED
-from seqlab.core.units import human_bytes, human_count, human_flops, human_moment, human_seconds, parse_budget
+from seqlab.core.units import human_bytes, human_count, human_flops, human_moment, parse_budget
 from seqlab.diagnostics.cost import Part
 from seqlab.workflows.cost.estimate import CostEstimate
 from seqlab.workflows.cost.record import optimiser_shares
@@ -205,15 +205,18 @@ def budget(found: CostEstimate) -> str:
         flag = COSTED[found.request.task].examples
         return f"--budget {training.budget}: how many steps that is depends on the data; add --{flag} N"
     if found.request.steps is None and parse_budget(training.budget).seconds is not None:
-        low, high = (max(1, int(parse_budget(training.budget).amount / s)) for s in (step.high, step.low))
+        amount = parse_budget(training.budget).amount
+        if amount < step.seconds:
+            return f"--budget {training.budget} is less than a step takes; the training takes one step all the same"
+        low, high = (int(amount / s) for s in (step.high, step.low))
         return (
             f"--budget {training.budget} buys about {found.steps:,} steps ({low:,} to {high:,}), validations not "
             "counted; the training times a step again before it starts"
         )
-    between = " to ".join(human_seconds(found.steps * s) for s in (step.low, step.high))
+    between = " to ".join(human_moment(found.steps * s) for s in (step.low, step.high))
     planned = "the run's" if found.request.steps is not None else f"--budget {training.budget}:"
     return (
-        f"{planned} {found.steps:,} steps take {human_seconds(found.steps * step.seconds)} ({between}); "
+        f"{planned} {found.steps:,} steps take {human_moment(found.steps * step.seconds)} ({between}); "
         "validations and the report come on top"
     )
 
