@@ -1,1 +1,1 @@
-"""What a model costs: counted, predicted, measured."""
+"""What a training costs, said before anything is trained."""

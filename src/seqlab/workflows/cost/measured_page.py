@@ -8,7 +8,7 @@ from typing import Any
 
 from seqlab.diagnostics.crossover import Crossover, Curve
 from seqlab.diagnostics.scaling import Growth
-from seqlab.pages.cost_charts import Line, Panel, cost_picture
+from seqlab.pages.cost_measured_charts import Line, Panel, cost_picture
 from seqlab.pages.render import embedded, render
 from seqlab.workflows.cost import crossover_words, scaling_words
 
