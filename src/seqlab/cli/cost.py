@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from seqlab.cli.arguments import Parser, add_common, add_fields, given
+from seqlab.cli.cost_measured import add_flags, measured_command, mode_of
 from seqlab.cli.terminal import TerminalReporter, emit_json, table
 from seqlab.core.settings.cost import COSTED, cost_fields
 
@@ -23,6 +24,8 @@ examples:
   seqlab cost --task classify --model lstm --classes 5 --length 300
   seqlab cost --task translate --length 40 --source-length 50 --vocab-size 8000
   seqlab cost --model transformer --attention separable --context 4096 --budget 3epochs --tokens 5000000
+  seqlab cost --scaling                                     layers timed here: exponents beside the formulas
+  seqlab cost --crossover --lengths 256,1024,4096           from which length on linear attention is faster here
 A step that is too long to be tried is predicted from a calibration of this machine: made once, kept, --calibrate anew.
 """
 
@@ -40,12 +43,14 @@ def add_commands(commands: Any) -> None:
     machine = cost.add_argument_group("this machine")
     machine.add_argument("--calibrate", action="store_true", help="measure this machine anew (once is enough)")
     machine.add_argument("--calibration", metavar="FILE", help="calibration to use (default: the one in the cache)")
+    add_flags(cost)
     add_common(cost)
     cost.set_defaults(run=cost_command, parser=cost)
 
 
 def cost_command(arguments: argparse.Namespace) -> int:
-    return estimate_command(arguments)
+    mode = mode_of(arguments, {f.name for fields in cost_fields().values() for f in fields})
+    return estimate_command(arguments) if mode is None else measured_command(mode, arguments)
 
 
 def estimate_command(arguments: argparse.Namespace) -> int:
