@@ -68,8 +68,13 @@ def counted_crossing(softmax: Shape, linear: Shape, what: str) -> float:
     def fewer(length: int) -> bool:
         return counted(linear.at("length", length)).of(what) < counted(softmax.at("length", length)).of(what)
 
-    found = bisect.bisect_left(range(1, LONGEST + 1), True, key=fewer) + 1
-    return NEVER if found > LONGEST else START if found == 1 else float(found)
+    last = 1
+    while not fewer(last):
+        if last == LONGEST:
+            return NEVER
+        last *= 2
+    found = last // 2 + 1 + bisect.bisect_left(range(last // 2 + 1, last), True, key=fewer)
+    return START if found == 1 else float(found)
 
 
 # --------------------------------------------------------------------------- what is found

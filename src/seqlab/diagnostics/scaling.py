@@ -18,7 +18,6 @@ from pathlib import Path
 from scipy.stats import t as student
 
 from seqlab.core.errors import UsageError
-from seqlab.diagnostics.cost_terms import Term
 from seqlab.diagnostics.timed_layers import (
     RECURRENT,
     Case,
@@ -147,22 +146,30 @@ class Growth:
 
 
 def tendency(shape: Shape, axis: str, sizes: Sequence[int], what: str) -> Tendency:
-    """max over the terms of ln(term(2s)/term(s))/ln 2, s so large that (n + 1)/2 counts as n; heads: on the grid."""
+    """max over the parts of ln(part(2s)/part(s))/ln 2, s so large that only the largest power of a part is left.
+
+    There is no such number of heads: each term stands for itself, between the first and the last of the grid.
+    """
     far = FAR.get(axis, 0) * (shape.heads if axis == "width" else 1)
     pair = (far, 2 * far) if far else (sizes[0], sizes[-1])
-    small, large = (_terms(shape.at(axis, size), what) for size in pair)
-    powers = [
-        (round(math.log(b.value / a.value) / math.log(pair[1] / pair[0])), a.part)
-        for a, b in zip(small, large, strict=True)
-        if a.value and b.value
-    ]
-    most = max(power for power, _ in powers)
-    return Tendency(most, tuple(dict.fromkeys(part for power, part in powers if power == most)))
+    small, large = (_summands(shape.at(axis, size), what, each=not far) for size in pair)
+    powers = {
+        key: round(math.log(large[key] / value) / math.log(pair[1] / pair[0]))
+        for key, value in small.items()
+        if value and large.get(key)
+    }
+    most = max(powers.values())
+    return Tendency(most, tuple(dict.fromkeys(part for (part, _), power in powers.items() if power == most)))
 
 
-def _terms(shape: Shape, what: str) -> list[Term]:
+def _summands(shape: Shape, what: str, *, each: bool) -> dict[tuple[str, int], float]:
+    """What the parts add up to; `each` term for itself, under its part and its place."""
     products, kept = terms_of(shape)
-    return kept if what == "bytes" else products
+    found: dict[tuple[str, int], float] = {}
+    for place, term in enumerate(kept if what == "bytes" else products):
+        key = term.part, place if each else 0
+        found[key] = found.get(key, 0.0) + term.value
+    return found
 
 
 # --------------------------------------------------------------------------- measuring

@@ -8,6 +8,7 @@ counted(shape).flops                   operations of a forward pass
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -185,13 +186,18 @@ def counted(shape: Shape) -> Counted:
 
 def terms_of(shape: Shape) -> tuple[list[Term], list[Term]]:
     """Terms of the operations, and of the bytes: activations that are kept, and the gradients of the weights."""
-    terms = list(Walk(_outlined(shape)).terms(Use(shape.batch, shape.length, causal=shape.causal)))
+    terms = list(Walk(outline(shape)).terms(Use(shape.batch, shape.length, causal=shape.causal)))
     gradients = [replace(term, coefficient=NUMBER) for term in terms if term.what == "parameters"]
     return [term for term in terms if term.what == "flops"], [t for t in terms if t.what == "saved"] + gradients
 
 
+def outline(shape: Shape) -> nn.Module:
+    """The layer without numbers in it; batch and length are no part of it."""
+    return _outlined(replace(shape, batch=1, length=1))
+
+
+@functools.lru_cache(128)
 def _outlined(shape: Shape) -> nn.Module:
-    """The layer without numbers in it."""
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         return build(shape)
 
@@ -202,7 +208,7 @@ def _outlined(shape: Shape) -> nn.Module:
 def held_bytes(shape: Shape) -> float:
     """Weights, input and the gradient of the output: there as long as the case is."""
     numbers = 2 * shape.batch * shape.length * shape.width
-    return NUMBER * (numbers + count_parameters(_outlined(shape)))
+    return NUMBER * (numbers + count_parameters(outline(shape)))
 
 
 def step_bytes(shape: Shape) -> float:
