@@ -26,6 +26,8 @@ WRONG_USE = [
     ("classify train my.csv --recompute", 2, "--recompute is for transformer, not for model 'average'; leave it out"),
     ("classify train my.csv --model lstm --recompute", 2, "is for transformer, not for model 'lstm'; leave it out"),
     ("translate train my.tsv --model gru --recompute", 2, "is for transformer, not for model 'gru'; leave it out"),
+    ("cost --model transformer --width 64 --heads 3", 2, "width 64 cannot be cut into 3 heads of one size"),
+    ("cost --task classify --context 9", 2, "task 'classify' has no --context; it is for lm"),
     ("lm train my.txt --model ngram --budget 5s", 2, "--budget does not apply"),
     ("lm train my.txt --model ngram --order 9", 2, "--order 9 is out of range"),
     ("lm train my.txt --tokenizer char --vocab-size 9", 2, "--vocab-size is not a choice for the tokenizer 'char'"),

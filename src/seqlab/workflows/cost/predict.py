@@ -35,7 +35,6 @@ from seqlab.workflows.cost.request import Request
 from seqlab.workflows.cost.shapes import build, settled
 
 MOST_REHEARSED = 1e13  # operations of the piece that is rehearsed: some minutes on a small machine
-STAGES = 3  # of a prediction: what is drawn, memory, time
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ def _piece(request: Request) -> tuple[int, int]:
 def predict(request: Request, calibration: Callable[[], Calibration], reporter: Reporter) -> Prediction:
     """On a model with numbers in it, and drawn batches of the full length."""
     task, settings = find_task(request.task), settled(request.asked, request.shapes)
-    with reporter.task("rehearsing a step", STAGES):
+    with reporter.task("rehearsing a step", None):
         model, data = build(request), draw(replace(request.asked, settings=settings), request.shapes)
         learning = _learning(task, settings, data, model)
         reporter.advance(1)
