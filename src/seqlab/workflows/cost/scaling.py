@@ -152,4 +152,5 @@ def _basis(settings: ScalingSettings) -> str:
 def machine_words() -> str:
     """Processor, threads and torch, which decide what was measured."""
     machine = machine_identity()
-    return f"{machine['processor']}, {machine['threads']} threads, torch {torch.__version__}"
+    threads = "1 thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
+    return f"{machine['processor']}, {threads}, torch {torch.__version__}"

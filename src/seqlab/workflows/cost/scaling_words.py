@@ -34,14 +34,19 @@ def layer_name(layer: str) -> str:
 def row(growth: Growth) -> list[str]:
     return [
         *(layer_name(growth.layer), growth.axis, WHATS[growth.what], f"{growth.sizes[0]:,} to {growth.sizes[-1]:,}"),
-        *(f"{growth.exponent.value:.2f}", interval(growth) or "–", f"{growth.formula:.2f}"),
+        *(figure(growth.exponent.value), interval(growth) or "–", figure(growth.formula)),
         *(f"{SYMBOLS[growth.axis]}^{growth.tendency.exponent}", verdict(growth)),
     ]
 
 
+def figure(exponent: float) -> str:
+    """Two places, and no minus before a zero."""
+    return f"{round(exponent, 2) + 0.0:.2f}"
+
+
 def interval(growth: Growth) -> str | None:
     low, high = growth.exponent.low, growth.exponent.high
-    return None if low is None or high is None else f"{low:.2f} to {high:.2f}"
+    return None if low is None or high is None else f"{figure(low)} to {figure(high)}"
 
 
 def verdict(growth: Growth) -> str:
@@ -79,14 +84,14 @@ def answer(growths: Sequence[Growth]) -> list[str]:
 
 def _briefly(growth: Growth) -> str:
     symbol = SYMBOLS[growth.axis]
-    return f"{layer_name(growth.layer)} {symbol}^{growth.exponent.value:.2f} (formula {growth.formula:.2f})"
+    return f"{layer_name(growth.layer)} {symbol}^{figure(growth.exponent.value)} (formula {figure(growth.formula)})"
 
 
 def why(growth: Growth) -> str:
     """The verdict with the figures that decided it."""
     what = f"{layer_name(growth.layer)}, {growth.axis}, {WHATS[growth.what]}"
-    found = f"{growth.exponent.value:.2f}" + (f" ({interval(growth)})" if growth.what != "bytes" else "")
-    said = f"{what}: {found}, formula {growth.formula:.2f}: {growth.word}."
+    found = figure(growth.exponent.value) + (f" ({interval(growth)})" if growth.what != "bytes" else "")
+    said = f"{what}: {found}, formula {figure(growth.formula)}: {growth.word}."
     if growth.word == "undecided":
         return f"{said} The rounds are too far apart; more --rounds on a quiet machine would decide it."
     return said if growth.reason is None else f"{said} {_reason(growth)}"
@@ -97,7 +102,7 @@ def _reason(growth: Growth) -> str:
     small, large = human_bytes(growth.peaks[0]), human_bytes(growth.peaks[-1])
     measured, formula = growth.at_last
     near = "they agree" if abs(measured - formula) <= NEAR else "still apart"
-    ends = f" Between the two largest sizes the exponents are {measured:.2f} and {formula:.2f}: {near}."
+    ends = f" Between the two largest sizes the exponents are {figure(measured)} and {figure(formula)}: {near}."
     return {
         "constant": (
             f"An operation takes {1 / times:.1f} times as long at {first} as at {last}: what does not grow, the "
