@@ -368,6 +368,19 @@ def test_learned_positions_of_a_run_end(tmp_path: Path) -> None:
     assert check_cost(tmp_path / "run", said=dict(context=4)).shapes.length == 4
 
 
+def test_a_bigram_reads_the_whole_text_in_each_step(tmp_path: Path) -> None:
+    task = find_task("lm")
+    said = dict(text=task.trial(tmp_path)["text"], model="bigram", budget="2steps", batch=4, context=8)
+    run = train(task, said, out=tmp_path / "run", threads=1)
+    request = check_cost(run.folder, said=dict(budget="3epochs"))
+    assert (request.shapes.rows, request.shapes.length, request.shapes.examples) == (4, 8, run.record["batch"])
+    assert predict.steps_of(request.asked, request.shapes, None) == 3
+    data = draw(request.asked, request.shapes)
+    assert len(data.parts["train"].ids) == run.record["batch"]
+    assumed = " ".join(asked("lm", model="bigram").request.shapes.assumed)
+    assert "a text of 100,000 tokens (--tokens), all of it in each step" in assumed
+
+
 def test_a_counted_run_has_no_steps(tmp_path: Path) -> None:
     task = find_task("lm")
     text = task.trial(tmp_path)["text"]
