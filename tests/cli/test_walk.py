@@ -130,6 +130,8 @@ def test_conflicts_with_a_run_are_told_before_torch_is_loaded(seqlab_command: Co
     asked = {
         "lm train my.txt --from run --width 99": "--width 99 conflicts with --from run, which has 16",
         "lm train my.txt --from counts": "an n-gram is fitted by counting and cannot be trained further",
+        "cost run --width 99": "run has its own width; leave out --width",
+        "cost counts": "counts has a model 'ngram', which is counted, not trained",
         "lm train --out run --resume --width 99": "--width 99 conflicts with 16",
         "lm train --out run --resume --budget 2steps": "--budget 2steps conflicts with the run's 8steps",
         "lm train --out run --resume --threads 7": "--threads 7 conflicts with the run's 1",

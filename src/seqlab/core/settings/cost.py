@@ -24,7 +24,7 @@ from seqlab.core.settings.fields import (
     setting,
     with_flags,
 )
-from seqlab.core.settings.lm import LMSettings, check_said, fill_lm
+from seqlab.core.settings.lm import FULL_GRADIENT_VOCABULARY, LMSettings, check_said, fill_lm
 from seqlab.core.settings.translate import TranslateSettings, check_said_of_translator, fill_translate
 from seqlab.core.units import parse_budget
 
@@ -207,9 +207,28 @@ def _of_lm(asked: Asked) -> Shapes:
     kind = filled(asked.settings.tokenizer.kind)
     default = BIGRAM_VOCABULARY if model.kind == "bigram" else VOCABULARIES.get(kind, VOCABULARIES["bpe"])
     vocabulary, assumed = _or_assumed(asked.sizes.vocab_size, default, "a vocabulary of {:,} tokens (--vocab-size)")
-    return Shapes(
-        vocabulary, filled(training.batch), filled(training.context), examples=asked.sizes.tokens, assumed=assumed
+    rows, length = filled(training.batch), filled(training.context)
+    assumed += assumed_of_bigram(asked, vocabulary)
+    return Shapes(vocabulary, rows, length, examples=asked.sizes.tokens, assumed=assumed)
+
+
+def reads_all_pairs(asked: Asked, vocabulary: int) -> bool:
+    """Whether every step of a bigram reads the whole text: its exact gradient."""
+    exact = asked.settings.training.full_gradient
+    return asked.settings.model.kind == "bigram" and (
+        vocabulary <= FULL_GRADIENT_VOCABULARY if exact is None else exact
     )
+
+
+def assumed_of_bigram(asked: Asked, vocabulary: int) -> tuple[str, ...]:
+    """It multiplies each different token of a step once; the count takes every token of a batch."""
+    if asked.settings.model.kind != "bigram":
+        return ()
+    counted = "counted as if each token of a batch were multiplied (a step multiplies each different one once)"
+    if not reads_all_pairs(asked, vocabulary):
+        return (counted,)
+    text = () if asked.sizes.tokens else (f"a text of {BIGRAM_TOKENS:,} tokens (--tokens), all of it in each step",)
+    return (*text, counted)
 
 
 def _of_classifier(asked: Asked) -> Shapes:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqlab.core.seeding import numpy_generator
-from seqlab.core.settings.cost import BIGRAM_TOKENS, Asked, Shapes
+from seqlab.core.settings.cost import BIGRAM_TOKENS, Asked, Shapes, reads_all_pairs
 from seqlab.core.types import RESERVED
 from seqlab.data.bags import Bags
 from seqlab.data.label_batches import Inputs
@@ -49,13 +49,13 @@ class DrawnText:
 
 
 def _text(asked: Asked, shapes: Shapes) -> DrawnText:
-    training, exact = asked.settings.training, asked.settings.training.full_gradient
+    seed = asked.settings.training.seed
     tokens = STEPS * shapes.rows * shapes.length
-    if asked.settings.model.kind == "bigram" and exact:
+    if reads_all_pairs(asked, shapes.vocabulary):
         tokens = shapes.examples or BIGRAM_TOKENS
     held_out = max(READ_TOKENS, 4 * shapes.length)
     ids = {
-        name: SimpleNamespace(ids=drawn_ids(size, shapes.vocabulary, training.seed))
+        name: SimpleNamespace(ids=drawn_ids(size, shapes.vocabulary, seed))
         for name, size in (("train", tokens), ("validation", held_out))
     }
     return DrawnText(ids, SimpleNamespace(begin_id=shapes.vocabulary, vocab_size=shapes.vocabulary))

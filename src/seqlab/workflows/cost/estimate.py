@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from seqlab.core.files import write_text
@@ -30,6 +31,7 @@ class CostEstimate:
     spare: int | None  # bytes that can be had here
     prediction: Prediction | None
     unpredicted: str | None = None
+    threads: int = field(default_factory=torch.get_num_threads)
     page: Path | None = None
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seqlab.core.reporting import Reporter
-from seqlab.core.settings.cost import COSTED, Asked, Shapes
+from seqlab.core.settings.cost import BIGRAM_TOKENS, COSTED, Asked, Shapes, reads_all_pairs
 from seqlab.core.units import human_bytes, human_flops, parse_budget
 from seqlab.diagnostics.cost import Cost
 from seqlab.diagnostics.forecast import (
@@ -161,7 +161,7 @@ def steps_of(asked: Asked, shapes: Shapes, seconds: float | None) -> int | None:
         if shapes.examples is None:
             return None
         return math.ceil(budget.amount * _steps_of_epoch(asked, shapes, shapes.examples) - 1e-9)
-    each = shapes.rows * shapes.length if budget.unit == "tokens" else 1
+    each = _tokens_of_step(asked, shapes) if budget.unit == "tokens" else 1
     return max(1, math.ceil(budget.amount / each - 1e-9))
 
 
@@ -169,6 +169,10 @@ def _steps_of_epoch(asked: Asked, shapes: Shapes, examples: int) -> int:
     """A text leaves out a last batch that is not full; texts and pairs do not."""
     if COSTED[asked.task].examples != "tokens":
         return -(-examples // shapes.rows)
-    if asked.settings.model.kind == "bigram" and asked.settings.training.full_gradient:
-        return 1
-    return max(1, examples // (shapes.rows * shapes.length))
+    return max(1, examples // _tokens_of_step(asked, shapes))
+
+
+def _tokens_of_step(asked: Asked, shapes: Shapes) -> int:
+    if reads_all_pairs(asked, shapes.vocabulary):
+        return shapes.examples or BIGRAM_TOKENS
+    return shapes.rows * shapes.length

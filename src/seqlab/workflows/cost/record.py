@@ -19,6 +19,7 @@ def as_json(found: CostEstimate) -> dict[str, Any]:
         "task": request.task,
         "model": request.settings.model.kind,
         "run": None if request.run is None else str(request.run),
+        "threads": found.threads,
         "batch": cost.batch,
         "length": cost.length,
         "source_length": cost.source_length,
@@ -64,7 +65,8 @@ def parts(cost: Cost) -> list[dict[str, Any]]:
 def optimiser_shares(cost: Cost) -> dict[str, int]:
     """The optimiser's bytes by part, by how many parameters each has; they add up to all of them.
 
-    Exact where every weight is kept alike. Muon keeps less of matrices than of vectors: there the shares are near.
+    Exact where every weight is kept alike. Muon keeps less of matrices than of vectors, and nothing is kept of word
+    vectors that stay as they are: there the shares are near.
     """
     found, done, given = {}, 0, 0
     for part in cost.parts:

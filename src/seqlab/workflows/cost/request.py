@@ -17,6 +17,7 @@ from seqlab.core.settings.cost import (
     TRAINING,
     Asked,
     Shapes,
+    assumed_of_bigram,
     check_bag,
     refuse_epochs_without_a_size,
     refuse_unknown_flags,
@@ -122,8 +123,10 @@ def _refuse_fixed(folder: Path, task: str, settings: Any, said: Mapping[str, Any
 
 
 def _examples(stored: Stored) -> int | None:
-    """Texts or pairs that the run learns from; tokens are not recorded."""
+    """Texts or pairs that the run learns from; tokens are recorded where a step reads all of them."""
     record = stored.record
+    if stored.table["training"].get("full_gradient"):
+        return int(record["batch"])
     if stored.kind == "classify":
         return int(record["texts"]["train"])
     return int(record["pairs_learnt_from"]) if stored.kind == "translate" else None
@@ -132,9 +135,11 @@ def _examples(stored: Stored) -> int | None:
 def _shapes_of_run(asked: Asked, stored: Stored) -> Shapes:
     """Sizes that the run recorded, where nothing else is said."""
     record, sizes, training = stored.record, asked.sizes, asked.settings.training
-    rows = filled(training.batch) if "batch" in asked.said else record.get("batch", training.batch)
+    said = "batch" in asked.said or asked.settings.model.kind == "bigram"  # whose record counts tokens
+    rows = filled(training.batch) if said else record.get("batch", training.batch)
     if stored.kind == "lm":
-        return Shapes(record["vocab_size"], rows, filled(training.context), examples=sizes.tokens)
+        known, length = record["vocab_size"], filled(training.context)
+        return Shapes(known, rows, length, examples=sizes.tokens, assumed=assumed_of_bigram(asked, known))
     if stored.kind == "translate":
         return _shapes_of_translator(asked, stored)
     model, known = asked.settings.model, record["features"]

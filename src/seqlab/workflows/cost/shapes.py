@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from seqlab.core.seeding import initialising
-from seqlab.core.settings.cost import Asked, Shapes
+from seqlab.core.settings.cost import Asked, Shapes, reads_all_pairs
 from seqlab.core.settings.fields import with_changes
-from seqlab.core.settings.lm import FULL_GRADIENT_VOCABULARY
-from seqlab.models.build import build_lm_from_settings
+from seqlab.core.settings.lm import model_fields
+from seqlab.models.build import MODEL_SIZES, build_lm_from_settings, known_sizes, refuse_unknown_sizes
 from seqlab.runs.folder import RunFolder
 from seqlab.runs.task import find_task
 from seqlab.workflows.classify.build import outline_classifier
@@ -26,7 +26,7 @@ def settled(asked: Asked, shapes: Shapes) -> Any:
     """The settings with what data would decide: whether a bigram's gradient is exact, whether there is a pointer."""
     settings = asked.settings
     if asked.task == "lm" and settings.model.kind == "bigram" and settings.training.full_gradient is None:
-        return with_changes(settings, {"training": {"full_gradient": shapes.vocabulary <= FULL_GRADIENT_VOCABULARY}})
+        return with_changes(settings, {"training": {"full_gradient": reads_all_pairs(asked, shapes.vocabulary)}})
     if asked.task == "translate" and settings.model.pointer is None:
         return with_changes(settings, {"model": {"pointer": False}})
     return settings
@@ -56,12 +56,20 @@ def _outline(request: Request) -> nn.Module:
         files = RunFolder(request.run)
         return find_task(request.task).outline(settings, files.kept(files.read().record))
     if request.task == "lm":
+        _refuse_unknown_sizes(request.asked)
         model: nn.Module = build_lm_from_settings(settings, shapes.vocabulary)
     elif request.task == "classify":
         model = outline_classifier(settings, _sizes(settings.model, shapes))
     else:
         model = outline_translator(settings, shapes.vocabulary, shapes.targets)
     return model
+
+
+def _refuse_unknown_sizes(asked: Asked) -> None:
+    """Of a model of somebody's own, which its constructor describes."""
+    kind = asked.settings.model.kind
+    if model_fields(kind) is None:
+        refuse_unknown_sizes(kind, set(asked.said) & set(MODEL_SIZES), known_sizes(kind))
 
 
 def _sizes(model: Any, shapes: Shapes) -> Sizes:

@@ -188,7 +188,10 @@ def prediction(found: CostEstimate) -> list[str]:
         return [f"no prediction: {found.unpredicted}", _fits_by_count(found)]
     step, held = found.prediction.step, found.prediction.memory
     how = "timed on the whole step" if step.timed else "from pieces of it and the calibration of this machine"
-    first = f"a step takes {human_moment(step.seconds)} ({human_moment(step.low)} to {human_moment(step.high)}; {how})"
+    first = (
+        f"a step takes {human_moment(step.seconds)} ({human_moment(step.low)} to {human_moment(step.high)}; {how}; "
+        f"{found.threads} {'thread' if found.threads == 1 else 'threads'})"
+    )
     peak = (
         f"the process holds at most {human_bytes(held.peak)}; {human_bytes(held.process)} are held now, "
         f"{human_bytes(held.moments)} for the optimiser, {human_bytes(held.step)} for a step, "
