@@ -14,6 +14,7 @@ matrix = seqlab.domain_matrix(["novels.txt", "letters.txt"], budget="60s")
 
 seqlab.diagnose_gradients("runs/mine").models[0].verdict
 seqlab.gradient_flow(torch.nn.LSTM(8, 8, batch_first=True), torch.randn(4, 100, 8)).verdict
+seqlab.estimate_cost(model="transformer", size="medium", context=1024, batch=8).seconds
 
 A model of your own, or anybody's, in three lines (module(ids) gives logits):
 
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from seqlab.evaluation.perplexity import figures_of
     from seqlab.runs.run import load as load
     from seqlab.workflows.classify.train import train_classifier as train_classifier
+    from seqlab.workflows.cost.crossover import measure_crossover as measure_crossover
+    from seqlab.workflows.cost.estimate import estimate_cost as estimate_cost
+    from seqlab.workflows.cost.scaling import measure_scaling as measure_scaling
     from seqlab.workflows.diagnose.approximation import diagnose_approximation as diagnose_approximation
     from seqlab.workflows.diagnose.attention import diagnose_attention as diagnose_attention
     from seqlab.workflows.diagnose.experiments import diagnose_experiments as diagnose_experiments
@@ -76,6 +80,9 @@ _PUBLIC = {
     "domain_matrix": "seqlab.workflows.sheet.matrix:domain_matrix",
     "compare_optimisers": "seqlab.workflows.duel.optimisers:compare_optimisers",
     "cost": "seqlab.diagnostics.cost:cost",
+    "estimate_cost": "seqlab.workflows.cost.estimate:estimate_cost",
+    "measure_scaling": "seqlab.workflows.cost.scaling:measure_scaling",
+    "measure_crossover": "seqlab.workflows.cost.crossover:measure_crossover",
     "gradient_flow": "seqlab.diagnostics.gradient_flow:gradient_flow",
     "diagnose_memory": "seqlab.workflows.diagnose.memory:diagnose_memory",
     "diagnose_approximation": "seqlab.workflows.diagnose.approximation:diagnose_approximation",

@@ -36,6 +36,7 @@ SUB_ROOMS: dict[str, set[str]] = {
     "workflows/translate": set(),
     "workflows/duel": {"workflows/lm", "workflows/classify", "workflows/translate"},
     "workflows/diagnose": {"workflows/lm", "workflows/classify", "workflows/translate"},
+    "workflows/cost": {"workflows/lm", "workflows/classify", "workflows/translate"},
     "workflows/demo": {"workflows/lm"},
     "workflows/library": set(),
     "workflows/overview": set(),

@@ -26,6 +26,8 @@ WRONG_USE = [
     ("classify train my.csv --recompute", 2, "--recompute is for transformer, not for model 'average'; leave it out"),
     ("classify train my.csv --model lstm --recompute", 2, "is for transformer, not for model 'lstm'; leave it out"),
     ("translate train my.tsv --model gru --recompute", 2, "is for transformer, not for model 'gru'; leave it out"),
+    ("cost --model transformer --width 64 --heads 3", 2, "width 64 cannot be cut into 3 heads of one size"),
+    ("cost --task classify --context 9", 2, "task 'classify' has no --context; it is for lm"),
     ("lm train my.txt --model ngram --budget 5s", 2, "--budget does not apply"),
     ("lm train my.txt --model ngram --order 9", 2, "--order 9 is out of range"),
     ("lm train my.txt --tokenizer char --vocab-size 9", 2, "--vocab-size is not a choice for the tokenizer 'char'"),
@@ -128,6 +130,8 @@ def test_conflicts_with_a_run_are_told_before_torch_is_loaded(seqlab_command: Co
     asked = {
         "lm train my.txt --from run --width 99": "--width 99 conflicts with --from run, which has 16",
         "lm train my.txt --from counts": "an n-gram is fitted by counting and cannot be trained further",
+        "cost run --width 99": "run has its own width; leave out --width",
+        "cost counts": "counts has a model 'ngram', which is counted, not trained",
         "lm train --out run --resume --width 99": "--width 99 conflicts with 16",
         "lm train --out run --resume --budget 2steps": "--budget 2steps conflicts with the run's 8steps",
         "lm train --out run --resume --threads 7": "--threads 7 conflicts with the run's 1",

@@ -81,15 +81,23 @@ def human_moment(seconds: float) -> str:
 
 def human_count(count: float) -> str:
     """A count people read: ``950``, ``12.3 K``, ``4.05 M``."""
-    for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "K")):
+    for scale, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K")):
         if count >= scale:
             return f"{count / scale:.3g} {letter}"
     return f"{count:.0f}"
 
 
+def human_flops(count: float) -> str:
+    """Operations: ``310 MFLOP``, ``5.12 TFLOP``."""
+    for scale, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= scale:
+            return f"{count / scale:.3g} {letter}FLOP" if count < 1000 * scale else f"{count / scale:,.0f} {letter}FLOP"
+    return f"{count:.0f} FLOP"
+
+
 def human_bytes(count: float) -> str:
     """Such as 640 MB or 3.2 GB."""
-    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+    for size, unit in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if count >= size:
             return f"{count / size:.1f} {unit}" if count < 10 * size else f"{count / size:,.0f} {unit}"
     return f"{count:.0f} bytes"

@@ -112,7 +112,7 @@ def check_memory(task: Task, settings: Any, model: nn.Module, learning: Learning
     rehearsal = rehearse_memory(model, learning, read)
     memory = memory_of(model, training, rehearsal, task.later_bytes)
     if spare is not None and memory.needed > spare:
-        remedy = _what_fits(model, learning, training, rehearsal, memory, spare)
+        remedy = what_fits(model, learning, training, rehearsal, memory, spare)
         raise UsageError(
             f"this training would hold {human_bytes(memory.needed)} more memory than now at its worst moment, and "
             f"{human_bytes(spare)} can be had here; {remedy}"
@@ -120,7 +120,7 @@ def check_memory(task: Task, settings: Any, model: nn.Module, learning: Learning
     return memory
 
 
-def _what_fits(
+def what_fits(
     model: nn.Module, learning: Learning, training: TrainingSettings, rehearsal: Rehearsal, memory: Memory, spare: float
 ) -> str:
     """The nearest setting: the same gradients in pieces; the same in less memory; shorter rows; a smaller model."""

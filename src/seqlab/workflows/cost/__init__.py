@@ -1,0 +1,1 @@
+"""What a training costs, said before anything is trained."""
