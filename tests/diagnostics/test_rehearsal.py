@@ -249,7 +249,20 @@ def test_reading_is_stopped_after_so_many_calls() -> None:
     assert len(model._forward_pre_hooks) == 0
 
 
-@pytest.mark.parametrize("calls", [None])
+def test_an_error_of_the_step_is_its_own() -> None:
+    model = nn.Linear(3, 3)
+
+    def fail() -> None:
+        model(torch.ones(2, 3)).sum().backward()
+        raise RuntimeError("not ours")
+
+    with pytest.raises(RuntimeError, match="not ours"):
+        rehearse(fail, model)
+    assert len(model._forward_pre_hooks) == 0
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+@pytest.mark.parametrize("calls", [None, 1])
 def test_no_random_stream_and_no_weight_moves_and_no_gradient_stays(calls: int | None) -> None:
     model = CASES["lm transformer, dropout"]().train()
     weights = [weight.clone() for weight in model.parameters()]

@@ -61,9 +61,11 @@ def rehearse(step: Callable[[], Any], model: nn.Module, calls: int | None = None
     """
     kept, begun = 0.0, time.perf_counter()
     with torch.random.fork_rng(devices=[]), _stopped_after(calls, model), _Watcher(model) as watcher:
-        step()
-        kept = watcher.now
-        model.zero_grad(set_to_none=True)
+        try:
+            step()
+            kept = watcher.now
+        finally:  # also where the step was stopped, or failed
+            model.zero_grad(set_to_none=True)
     return Rehearsed(watcher.operations, watcher.held, kept, time.perf_counter() - begun)
 
 
