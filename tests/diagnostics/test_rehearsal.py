@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import seqlab
+from seqlab.diagnostics import rehearsal
 from seqlab.diagnostics.rehearsal import Operation, Rehearsed, counted_products, rehearse, scaled
 
 LENGTH, SOURCE = 12, 9
@@ -277,3 +279,12 @@ def test_no_random_stream_and_no_weight_moves_and_no_gradient_stays(calls: int |
     assert torch.equal(torch.get_rng_state(), before)
     assert all(weight.grad is None for weight in model.parameters())
     assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
+
+
+def test_nothing_of_a_rehearsal_outlives_it() -> None:
+    """What lives on, such as a batch, must not keep the record of every rehearsal that saw it."""
+    model, x = nn.Linear(3, 3), torch.ones(4, 3)
+    for _ in range(3):
+        rehearse(lambda: model(x).sum().backward(), model)
+    gc.collect()
+    assert not [thing for thing in gc.get_objects() if type(thing) is rehearsal._Watcher]

@@ -98,6 +98,13 @@ class _Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.now = 0
         known = [*model.parameters(), *model.buffers()]
         self._sizes = {tensor.untyped_storage()._cdata: 0 for tensor in known}
+        self._ends: dict[int, weakref.finalize[..., Any]] = {}
+
+    def __exit__(self, *error: Any) -> None:
+        """What lives on, such as a batch, must not keep the record of every watch."""
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        for end in self._ends.values():
+            end.detach()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -117,10 +124,11 @@ class _Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return False
         self._sizes[key] = storage.nbytes() if counted else 0
         self.now += self._sizes[key]
-        weakref.finalize(storage, self._release, key)
+        self._ends[key] = weakref.finalize(storage, self._release, key)
         return True
 
     def _release(self, key: int) -> None:
+        del self._ends[key]
         self.now -= self._sizes.pop(key)
 
 
