@@ -184,6 +184,20 @@ def test_products_are_those_that_torch_counts(name: str) -> None:
     assert counted_products(rehearsed(model, 3).operations) == counter.get_total_flops()
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.ConvTranspose1d])
+def test_convolutions_are_products(kind: type[Any], groups: int) -> None:
+    x, layer = torch.randn(3, 4, 11, requires_grad=True), kind(4, 6, 5, groups=groups)
+    found = rehearse(lambda: layer(x).sum().backward(), layer)
+    places = 11 if kind is nn.ConvTranspose1d else 7
+    forward = 2 * 3 * places * 5 * 4 * 6 // groups
+    assert counted_products(found.operations) == 3 * forward  # backward: by the input, by the weights
+    first = found.operations[kinds(found).index("product")]
+    assert first.sizes[:2] == (groups, 3 * places)
+    x.requires_grad_(False)
+    assert counted_products(rehearse(lambda: layer(x).sum().backward(), layer).operations) == 2 * forward
+
+
 @pytest.mark.parametrize("name", PLAIN)
 def test_products_are_those_of_the_cost(name: str) -> None:
     model = prepared(name)

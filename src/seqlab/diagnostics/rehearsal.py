@@ -151,6 +151,8 @@ def _operation(func: Any, args: Any, given: list[Tensor], made: list[Tensor], *,
     if base == FUSED_LSTM:
         x, w_hh = given[0], given[2]
         return Operation("lstm" + "_backward" * backward, (*x.shape, w_hh.shape[1]), name)
+    if base == "convolution":
+        return Operation("product", _convolution_sizes(args, given, made, backward), name)
     numbers = float(sum(tensor.numel() for tensor in made))
     if base in SQUASHES:
         return Operation("squash", (numbers,), name)
@@ -171,6 +173,16 @@ def _attention_sizes(args: Any, given: list[Tensor], backward: bool) -> tuple[fl
     q, k = (given[1], given[2]) if backward else (given[0], given[1])
     causal = any(value is True for value in args)
     return (q.shape[0] * q.shape[1], q.shape[2], k.shape[2] / (2 if causal else 1), q.shape[3])
+
+
+def _convolution_sizes(args: Any, given: list[Tensor], made: list[Tensor], backward: bool) -> tuple[float, ...]:
+    """One product for each group, at every place of the kernel; backward one for each gradient that is asked for."""
+    x, weight, out = (given[1], given[2], given[0]) if backward else (given[0], given[1], made[0])
+    transposed, groups = args[7 if backward else 6], args[9 if backward else 8]
+    wide = x if transposed else out
+    places, out_of_group = wide.numel() // wide.shape[1], weight.shape[0] // groups
+    gradients = sum(args[10][:2]) if backward else 1
+    return (gradients * groups, places, weight[0].numel(), out_of_group)
 
 
 def _product_sizes(given: list[Tensor], stem: str) -> tuple[float, ...]:
