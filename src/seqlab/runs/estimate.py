@@ -165,10 +165,19 @@ def estimate(
         with recomputing(model, on=False):
             without = memory_of(model, training, rehearse_memory(model, learning))
             traded = Traded(without, step_seconds(model, learning, training, calibration).seconds)
-    begun = time.perf_counter()
-    with torch.random.fork_rng(devices=[]):
-        validate()
-    return Estimate(memory, step, time.perf_counter() - begun, traded)
+    return Estimate(memory, step, _seconds_to_validate(model, validate), traded)
+
+
+def _seconds_to_validate(model: nn.Module, validate: Callable[[], Any]) -> float:
+    """As the loop does it: in evaluation mode, so that nothing is dropped and no running mean moves."""
+    was, begun = model.training, time.perf_counter()
+    model.eval()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            validate()
+    finally:
+        model.train(was)
+    return time.perf_counter() - begun
 
 
 def validations_in(steps: int, every: int) -> int:
