@@ -43,7 +43,8 @@ class Heard(Reporter):
 
 @pytest.fixture(autouse=True)
 def steps_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading and the report would hide what a small step holds."""
+    """Reading and the report would hide what a small step holds; and every piece is tried, however slow the machine."""
+    monkeypatch.setattr(forecast, "QUICK", 1e3)
     monkeypatch.setattr(Task, "later_bytes", 0)
     for kind in TRAINED:
         monkeypatch.setattr(type(find_task(kind)), "read_held_out", lambda *_: None)
@@ -365,6 +366,13 @@ def test_recompute_says_what_it_trades_and_changes_nothing(tmp_path: Path) -> No
     assert re.fullmatch(
         r"--recompute: a step holds [\d.]+ kB instead of [\d.]+ kB and takes .* instead of .*", lines[0]
     )
+
+
+def test_what_recompute_is_compared_with_is_the_same_training_without_it(tmp_path: Path) -> None:
+    flags = dict(model="transformer", heads=2, depth=3)
+    plain, saving = (begun("lm", tmp_path, **flags, recompute=on).expected for on in (False, True))
+    assert plain.traded is None
+    assert saving.traded.without.step == plain.memory.step > saving.memory.step
 
 
 class Normed(Parity):
