@@ -319,26 +319,19 @@ def _keep(calibration: Calibration, file: Path) -> None:
         pass
 
 
+# The tables, and by how many sizes each is read.
+KINDS = dict.fromkeys(("move", "exp", "tanh", "sigmoid", "gelu", "norm", "draw", "look"), 1)
+KINDS |= {"product": 3, "products": 3, "attention": 1, "attention_backward": 1, "lstm": 2, "lstm_backward": 2}
+
+
 def read_calibration(file: Path) -> Calibration:
     """Refuses one that is damaged or of another machine."""
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
-        tables = {
-            name: Table(tuple(map(tuple, table["axes"])), tuple(map(float, table["seconds"])))
-            for name, table in record["tables"].items()
-        }
-        found = Calibration(
-            record["machine"],
-            tables,
-            float(record["overhead"]),
-            float(record["probe"]),
-            tuple(record["probes"]),
-            fresh=False,
-        )
-        whole = record["format"] == FORMAT and set(tables) >= KINDS and all(map(_is_whole, tables.values()))
+        found, whole = _from_record(record), record["format"] == FORMAT
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{file} holds no calibration ({error}); make one with 'seqlab cost --calibrate'") from error
-    if not whole:
+    if not (whole and _is_whole(found)):
         raise UsageError(f"{file} holds a damaged or older calibration; make one with 'seqlab cost --calibrate'")
     here = machine_identity()
     for name, value in here.items():
@@ -350,22 +343,31 @@ def read_calibration(file: Path) -> Calibration:
     return found
 
 
-KINDS = {
-    "move",
-    "exp",
-    "tanh",
-    "sigmoid",
-    "gelu",
-    "norm",
-    "draw",
-    "look",
-    "product",
-    "products",
-    "attention",
-    "attention_backward",
-}
-KINDS |= {"lstm", "lstm_backward"}
+def _from_record(record: dict[str, Any]) -> Calibration:
+    def numbers(values: Sequence[Any]) -> tuple[float, ...]:
+        return tuple(map(float, values))
+
+    tables = {
+        name: Table(tuple(map(numbers, table["axes"])), numbers(table["seconds"]))
+        for name, table in record["tables"].items()
+    }
+    overhead, probe, probes = float(record["overhead"]), float(record["probe"]), numbers(record["probes"])
+    return Calibration(dict(record["machine"]), tables, overhead, probe, probes, fresh=False)
 
 
-def _is_whole(table: Table) -> bool:
-    return len(table.seconds) == math.prod(map(len, table.axes)) and all(s > 0 for s in table.seconds)
+def _is_whole(found: Calibration) -> bool:
+    """Every table is there, and every number is one to compute with."""
+    times = (found.probe, *found.probes, *(s for table in found.tables.values() for s in table.seconds))
+    sizes = {name: len(table.axes) for name, table in found.tables.items()}
+    return (
+        sizes.items() >= KINDS.items()
+        and all(math.isfinite(s) and s > 0 for s in times)
+        and math.isfinite(found.overhead)
+        and found.overhead >= 0
+        and all(map(_is_grid, found.tables.values()))
+    )
+
+
+def _is_grid(table: Table) -> bool:
+    rising = all(axis[0] > 0 and all(a < b for a, b in itertools.pairwise(axis)) for axis in table.axes if axis)
+    return rising and len(table.seconds) == math.prod(map(len, table.axes)) > 0

@@ -61,9 +61,11 @@ def rehearse(step: Callable[[], Any], model: nn.Module, calls: int | None = None
     """
     kept, begun = 0.0, time.perf_counter()
     with torch.random.fork_rng(devices=[]), _stopped_after(calls, model), _Watcher(model) as watcher:
-        step()
-        kept = watcher.now
-        model.zero_grad(set_to_none=True)
+        try:
+            step()
+            kept = watcher.now
+        finally:  # also where the step was stopped, or failed
+            model.zero_grad(set_to_none=True)
     return Rehearsed(watcher.operations, watcher.held, kept, time.perf_counter() - begun)
 
 
@@ -96,6 +98,13 @@ class _Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.now = 0
         known = [*model.parameters(), *model.buffers()]
         self._sizes = {tensor.untyped_storage()._cdata: 0 for tensor in known}
+        self._ends: dict[int, weakref.finalize[..., Any]] = {}
+
+    def __exit__(self, *error: Any) -> None:
+        """What lives on, such as a batch, must not keep the record of every watch."""
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        for end in self._ends.values():
+            end.detach()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -115,10 +124,11 @@ class _Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return False
         self._sizes[key] = storage.nbytes() if counted else 0
         self.now += self._sizes[key]
-        weakref.finalize(storage, self._release, key)
+        self._ends[key] = weakref.finalize(storage, self._release, key)
         return True
 
     def _release(self, key: int) -> None:
+        del self._ends[key]
         self.now -= self._sizes.pop(key)
 
 
@@ -141,6 +151,8 @@ def _operation(func: Any, args: Any, given: list[Tensor], made: list[Tensor], *,
     if base == FUSED_LSTM:
         x, w_hh = given[0], given[2]
         return Operation("lstm" + "_backward" * backward, (*x.shape, w_hh.shape[1]), name)
+    if base == "convolution":
+        return Operation("product", _convolution_sizes(args, given, made, backward), name)
     numbers = float(sum(tensor.numel() for tensor in made))
     if base in SQUASHES:
         return Operation("squash", (numbers,), name)
@@ -161,6 +173,16 @@ def _attention_sizes(args: Any, given: list[Tensor], backward: bool) -> tuple[fl
     q, k = (given[1], given[2]) if backward else (given[0], given[1])
     causal = any(value is True for value in args)
     return (q.shape[0] * q.shape[1], q.shape[2], k.shape[2] / (2 if causal else 1), q.shape[3])
+
+
+def _convolution_sizes(args: Any, given: list[Tensor], made: list[Tensor], backward: bool) -> tuple[float, ...]:
+    """One product for each group, at every place of the kernel; backward one for each gradient that is asked for."""
+    x, weight, out = (given[1], given[2], given[0]) if backward else (given[0], given[1], made[0])
+    transposed, groups = args[7 if backward else 6], args[9 if backward else 8]
+    wide = x if transposed else out
+    places, out_of_group = wide.numel() // wide.shape[1], weight.shape[0] // groups
+    gradients = sum(args[10][:2]) if backward else 1
+    return (gradients * groups, places, weight[0].numel(), out_of_group)
 
 
 def _product_sizes(given: list[Tensor], stem: str) -> tuple[float, ...]:

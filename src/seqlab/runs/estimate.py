@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from seqlab.core.errors import UsageError
+from seqlab.core.errors import SeqlabError, UsageError
 from seqlab.core.reporting import Reporter
+from seqlab.core.settings.fields import dashed, with_changes
 from seqlab.core.settings.training import TrainingSettings
 from seqlab.core.units import human_bytes, human_moment, human_seconds
 from seqlab.diagnostics.cost import optimiser_bytes
@@ -37,6 +38,7 @@ from seqlab.training.plan import Learning
 
 BYTES_PER_ITEM = 16  # of a batch: two ids of eight bytes
 MUCH = 0.5  # of the spare memory: a batch that alone takes more is not even made
+LEAST_WIDTH = 8  # that is named as a remedy
 
 
 @dataclass(frozen=True)
@@ -80,39 +82,44 @@ class Estimate:
 
 def check_weights(task: Task, settings: Any, data: Any) -> None:
     """Refuse a model whose weights, gradients and moments alone would not fit, before any of them is made."""
-    spare = available_bytes()
+    spare, needed = available_bytes(), _bytes_of_weights(task, settings, data)
+    if spare is None or needed is None or needed <= spare:
+        return
+    sizes = ((narrower.model.width, _bytes_of_weights(task, narrower, data)) for narrower in _narrower(task, settings))
+    fits = next((width for width, size in sizes if size is not None and size <= spare), None)
+    raise UsageError(
+        f"the model's weights, gradients and moments need {human_bytes(needed)} of memory and "
+        f"{human_bytes(spare)} can be had here; {_choose_smaller(task, settings)}"
+        + (f" (they would fit with --width {fits})" if fits else "")
+    )
+
+
+def _bytes_of_weights(task: Task, settings: Any, data: Any) -> int | None:
+    """Counted on a model without numbers; None of one that cannot be made so: fitted at once, or somebody's own."""
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             model = task.outline(settings, data.files)
     except Exception:
-        return
-    weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+        return None
+    weights = [(weight.numel() * weight.element_size(), weight.requires_grad) for weight in model.parameters()]
     training = settings.training
-    needed = 2 * weights + optimiser_bytes(model, training.optimiser, ema=bool(training.ema))
-    if spare is not None and needed > spare:
-        raise UsageError(
-            f"the model's weights, gradients and moments need {human_bytes(needed)} of memory and "
-            f"{human_bytes(spare)} can be had here; choose a smaller --size, --width or --vocab-size"
-        )
+    learning = sum(size for size, learns in weights if learns)
+    moments = optimiser_bytes(model, training.optimiser, ema=bool(training.ema))
+    return sum(size for size, _ in weights) + learning + moments
 
 
 def check_memory(task: Task, settings: Any, model: nn.Module, learning: Learning, data: Any) -> Memory:
     """What the training will hold at its worst moment; refuses what does not fit."""
-    spare, training = available_bytes(), settings.training
-    count = learning.batches.count_per_step
-    if spare is not None and count * BYTES_PER_ITEM > MUCH * spare:
-        raise UsageError(
-            f"a batch of {count:,} {task.counted} needs {human_bytes(count * BYTES_PER_ITEM)} of memory and "
-            f"{human_bytes(spare)} can be had here; choose a smaller --batch"
-        )
-
-    def read() -> None:
-        task.read_held_out(model, data)
-
-    rehearsal = rehearse_memory(model, learning, read)
-    memory = memory_of(model, training, rehearsal, task.later_bytes)
+    spare = available_bytes()
+    if spare is not None:
+        _check_batch(task, settings, model, learning, data, spare)
+    memory, rehearsal = _rehearsed(task, settings, model, learning, data)
     if spare is not None and memory.needed > spare:
-        remedy = what_fits(model, learning, training, rehearsal, memory, spare)
+
+        def smaller(length: int) -> str:
+            return _smaller_that_fits(task, settings, data, length, spare)
+
+        remedy = what_fits(model, learning, settings.training, rehearsal, memory, spare, smaller)
         raise UsageError(
             f"this training would hold {human_bytes(memory.needed)} more memory than now at its worst moment, and "
             f"{human_bytes(spare)} can be had here; {remedy}"
@@ -120,25 +127,123 @@ def check_memory(task: Task, settings: Any, model: nn.Module, learning: Learning
     return memory
 
 
+def _check_batch(task: Task, settings: Any, model: nn.Module, learning: Learning, data: Any, spare: int) -> None:
+    """Refuse a batch that is too large to be made; what all pairs together need has been made by now."""
+    count, most = learning.batches.count_per_step, int(MUCH * spare / BYTES_PER_ITEM)
+    if count <= most or getattr(settings.training, "full_gradient", False):
+        return
+    fits, size = settings.training.batch, count
+    while size > most and fits > 1:  # short data make less of a batch than was asked for
+        fits = max(1, fits * most // size)
+        made = task.learning(with_changes(settings, {"training": {"batch": fits}}), data, model)
+        size = made.batches.count_per_step if made is not None else 0
+    raise UsageError(
+        f"a batch of {count:,} {task.counted} needs {human_bytes(count * BYTES_PER_ITEM)} of memory and "
+        f"{human_bytes(spare)} can be had here, of which half may be a batch; choose --batch {fits} or less"
+    )
+
+
+def _rehearsed(task: Task, settings: Any, model: nn.Module, learning: Learning, data: Any) -> tuple[Memory, Rehearsal]:
+    rehearsal = rehearse_memory(model, learning, lambda: task.read_held_out(model, data))
+    return memory_of(model, settings.training, rehearsal, task.later_bytes), rehearsal
+
+
+# --------------------------------------------------------------------------- what would fit
+
+
 def what_fits(
-    model: nn.Module, learning: Learning, training: TrainingSettings, rehearsal: Rehearsal, memory: Memory, spare: float
+    model: nn.Module,
+    learning: Learning,
+    training: TrainingSettings,
+    rehearsal: Rehearsal,
+    memory: Memory,
+    spare: float,
+    smaller: Callable[[int], str] | None = None,
 ) -> str:
-    """The nearest setting: the same gradients in pieces; the same in less memory; shorter rows; a smaller model."""
-    spare -= memory.moments
-    if max(memory.saving, memory.reading) > spare:
-        return "choose a smaller --size or --width"
-    pieces = rehearsal.nearest_fit(training.accumulate, spare)
+    """The nearest setting: the same gradients in pieces; the same in less memory; shorter rows; a smaller model.
+
+    `smaller` looks for the last two, from rows of so many positions on (0: not known).
+    """
+    room = _room(training, memory, rehearsal, spare)
+    pieces = rehearsal.nearest_fit(training.accumulate, room)
     if pieces is not None:
-        return f"--accumulate {pieces} would fit, with the same gradients"
+        return f"{_said(training, pieces)} would fit, with the same gradients"
     if can_recompute(model) and not training.recompute:
         with recomputing(model):
-            pieces = rehearse_memory(model, learning).nearest_fit(training.accumulate, spare)
+            pieces = rehearse_memory(model, learning).nearest_fit(training.accumulate, room)
         if pieces is not None:
-            return f"--recompute --accumulate {pieces} would fit, with the same gradients"
-    length = rehearsal.nearest_length(spare)
-    if length is not None:
+            return f"{_said(training, pieces, '--recompute')} would fit, with the same gradients"
+    length = rehearsal.nearest_length(room) or 0
+    if smaller is not None:
+        return smaller(length)
+    if length:
         return f"--context {length} --accumulate {rehearsal.rows} would fit"
-    return "choose a smaller --size or --width"
+    return "choose a smaller model"
+
+
+def _room(training: TrainingSettings, memory: Memory, rehearsal: Rehearsal, spare: float) -> float:
+    """Bytes that a step may hold; none where saving or reading alone need more than there is."""
+    room = spare - memory.moments
+    copied = memory.step - rehearsal.step_bytes(training.accumulate)  # what a time budget is timed on
+    return room - copied if max(memory.saving, memory.reading) <= room else 0.0
+
+
+def _said(training: TrainingSettings, pieces: int, *flags: str) -> str:
+    return " ".join([*flags, f"--accumulate {pieces}"] if pieces != training.accumulate or not flags else flags)
+
+
+def _smaller_that_fits(task: Task, settings: Any, data: Any, length: int, spare: int) -> str:
+    """The first smaller setting that is found to fit by the same rehearsal that refused this one."""
+    if task.later_bytes > spare:
+        return f"free some memory: the report alone needs {human_bytes(task.later_bytes)}"
+    for flag, changed in (*_shorter(settings, length), *(("width", s) for s in _narrower(task, settings))):
+        try:
+            with torch.random.fork_rng(devices=[]):
+                model = task.build(changed, data, Reporter())
+                learning = task.learning(changed, data, model)
+        except SeqlabError:  # this text, or this model, knows no such size
+            continue
+        if learning is None:
+            break
+        memory, rehearsal = _rehearsed(task, changed, model, learning, data)
+        room = _room(changed.training, memory, rehearsal, spare)
+        pieces = rehearsal.nearest_fit(changed.training.accumulate, room)
+        if pieces is not None:
+            value = getattr(changed.model if flag == "width" else changed.training, flag)
+            return f"{_said(changed.training, pieces, f'--{flag} {value}')} would fit"
+    return _choose_smaller(task, settings)
+
+
+def _shorter(settings: Any, length: int) -> list[tuple[str, Any]]:
+    """Contexts that halve, from the one that is known to be near, of a task that has them."""
+    context = getattr(settings.training, "context", None)
+    if context is None:
+        return []
+    lengths = _halved(length or context // 2, 1)
+    return [("context", with_changes(settings, {"training": {"context": n}})) for n in lengths]
+
+
+def _narrower(task: Task, settings: Any) -> list[Any]:
+    """Widths that halve, those that the other sizes allow."""
+    width = getattr(getattr(settings, "model", None), "width", None) or 0
+    found = []
+    for narrow in _halved(width // 2, LEAST_WIDTH):
+        try:
+            found.append(task.fill(with_changes(settings, {"model": {"width": narrow}})))
+        except UsageError:  # heads that do not fit it
+            continue
+    return found
+
+
+def _halved(start: int, least: int) -> list[int]:
+    return [start >> k for k in range(start.bit_length()) if start >> k >= least]
+
+
+def _choose_smaller(task: Task, settings: Any) -> str:
+    flags = [f"--{dashed(name)}" for name in task.smaller(settings)]
+    if not flags:
+        return "free some memory"
+    return "choose a smaller " + " or ".join(filter(None, [", ".join(flags[:-1]), flags[-1]]))
 
 
 # --------------------------------------------------------------------------- how long?
@@ -165,10 +270,19 @@ def estimate(
         with recomputing(model, on=False):
             without = memory_of(model, training, rehearse_memory(model, learning))
             traded = Traded(without, step_seconds(model, learning, training, calibration).seconds)
-    begun = time.perf_counter()
-    with torch.random.fork_rng(devices=[]):
-        validate()
-    return Estimate(memory, step, time.perf_counter() - begun, traded)
+    return Estimate(memory, step, _seconds_to_validate(model, validate), traded)
+
+
+def _seconds_to_validate(model: nn.Module, validate: Callable[[], Any]) -> float:
+    """As the loop does it: in evaluation mode, so that nothing is dropped and no running mean moves."""
+    was, begun = model.training, time.perf_counter()
+    model.eval()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            validate()
+    finally:
+        model.train(was)
+    return time.perf_counter() - begun
 
 
 def validations_in(steps: int, every: int) -> int:

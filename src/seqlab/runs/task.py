@@ -116,6 +116,10 @@ class Task(ABC):
     def weights(self, model: nn.Module) -> dict[str, Tensor]:
         return dict(model.state_dict())
 
+    def smaller(self, settings: Any) -> tuple[str, ...]:
+        """The settings that a person may choose smaller where memory is short."""
+        return ()
+
     def look_every(self, settings: Any) -> int:
         """Steps between two looks inside the model on the way; 0: none."""
         return 0

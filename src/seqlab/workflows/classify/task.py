@@ -80,6 +80,9 @@ class Classifying(Task):
 
     # ---- training and measuring
 
+    def smaller(self, settings: ClassifySettings) -> tuple[str, ...]:
+        return ("width", "bucket_bits") if settings.model.kind == "average" else ("width", "length", "vocab_size")
+
     def learning(self, settings: ClassifySettings, data: Prepared, model: Any) -> Learning:
         training = settings.training
         batches = LabelBatches(data.inputs, data.split.train, data.truth, filled(training.batch), training.seed)

@@ -135,6 +135,10 @@ class LanguageModelling(Task):
 
     # ---- training and measuring
 
+    def smaller(self, settings: LMSettings) -> tuple[str, ...]:
+        learnt = settings.tokenizer.kind not in ("byte", "char")  # their vocabulary is no choice
+        return ("size", "width", "vocab_size") if learnt else ("size", "width")
+
     def look_every(self, settings: LMSettings) -> int:
         return settings.training.watch_gradients
 

@@ -81,6 +81,9 @@ class Translating(Task):
 
     # ---- training and measuring
 
+    def smaller(self, settings: TranslateSettings) -> tuple[str, ...]:
+        return ("size", "width", "vocab_size")
+
     def learning(self, settings: TranslateSettings, data: Prepared, model: Any) -> Learning:
         training = settings.training
         batches = PairBatches(data.pairs, data.learnt, filled(training.batch), training.seed)
