@@ -120,6 +120,16 @@ def test_a_step_holds_what_torch_s_allocator_gives(name: str, accumulate: int, t
     assert 0.98 * real <= rehearsal.step_bytes(accumulate) <= 1.02 * real + counted_twice
 
 
+@pytest.mark.parametrize("name", ["lm transformer, dropout", "classify transformer", "translate gru"])
+def test_pieces_that_are_not_all_as_large(name: str, tmp_path: Path) -> None:
+    model = made(name)
+    for rows, accumulate in ((9, 2), (7, 3), (15, 2)):
+        learning = learning_of(model, rows)
+        rehearsal = rehearse_memory(model, learning)
+        real = allocated_peak(model, learning, accumulate, tmp_path / "trace.json")
+        assert 0.98 * real <= rehearsal.step_bytes(accumulate) <= 1.02 * real + rehearsal.gradients
+
+
 def test_a_step_that_is_scaled_up_holds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """From 2 and 4 rows, where 8 would take too long to try, and 8 themselves."""
     for name in ("lm transformer", "classify rnn", "translate gru"):
@@ -329,11 +339,13 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_a_quick_step_is_timed_whole_and_needs_no_calibration(clocks: Callable[..., None]) -> None:
     clocks(0.01)
     model = made("lm gru")
-    found = step_seconds(model, learning_of(model), SETTINGS, lambda: pytest.fail("not needed"))
     whole = ROWS * 0.01 + 0.75
-    assert found.timed
     expected = (whole, whole * (1 - MODEL_ERROR), whole * (1 + MODEL_ERROR))
-    assert (found.seconds, found.low, found.high) == pytest.approx(expected)
+    for accumulate in (1, 2, 8):
+        training = replace(SETTINGS, accumulate=accumulate)
+        found = step_seconds(model, learning_of(model), training, lambda: pytest.fail("not needed"))
+        assert found.timed
+        assert (found.seconds, found.low, found.high) == pytest.approx(expected)
 
 
 def test_a_slow_step_is_told_from_a_piece_and_the_calibration(clocks: Callable[..., None]) -> None:

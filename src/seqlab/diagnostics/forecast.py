@@ -270,8 +270,9 @@ class _Watched:
         """Seconds of the whole batch, timed; None where that would not be quick."""
         pieces = min(accumulate, self.rows)
         rows = -(-self.rows // pieces)
-        piece = self._largest_quick()
-        return pieces * self._timed(piece) if len(self._cuts) == 1 and _rows(piece) >= rows else None
+        if len(self._cuts) > 1 or _rows(self._largest_quick()) < rows:
+            return None
+        return pieces * self._timed(_piece(self._cuts[0], rows))
 
     def correction(self, calibration: Calibration) -> float:
         """By how much a piece takes longer than the sum of its operations."""
@@ -346,8 +347,8 @@ def _few(batch: Batch) -> tuple[Batch, Batch]:
 
 
 def _piece(batch: Batch, rows: int) -> Batch:
-    """About so many rows of it."""
-    return batch.cut(max(1, _rows(batch) // rows))[0]
+    """So many rows of it or, where it is not cut so, a few less."""
+    return max(batch.cut(-(-_rows(batch) // rows)), key=_rows)
 
 
 def _rows(batch: Batch) -> int:
