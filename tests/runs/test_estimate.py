@@ -45,7 +45,7 @@ class Heard(Reporter):
 def steps_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading and the report would hide what a small step holds; and every piece is tried, however slow the machine."""
     monkeypatch.setattr(forecast, "QUICK", 1e3)
-    monkeypatch.setattr(Task, "later_bytes", 0)
+    monkeypatch.setattr(Task, "later_bytes", lambda task, data: 0)
     for kind in TRAINED:
         monkeypatch.setattr(type(find_task(kind)), "read_held_out", lambda *_: None)
         monkeypatch.setattr(type(find_task(kind)), "report", lambda *_: None)
@@ -199,7 +199,7 @@ def test_long_rows_are_named_shorter(share: float, tmp_path: Path, limit: Callab
 def test_where_the_report_alone_does_not_fit_no_setting_is_named(
     tmp_path: Path, limit: Callable[[int | None], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Task, "later_bytes", 10**9)
+    monkeypatch.setattr(Task, "later_bytes", lambda task, data: 10**9)
     limit(10**8)
     assert refusal(asked("lm", tmp_path)).endswith("; free some memory: the report alone needs 1.0 GB")
 

@@ -43,7 +43,6 @@ SHARES = (1 / 16, 1 / 8, 1 / 4)  # of such a row
 SAMPLED = 24  # batches whose sizes are looked at
 STRATA = (1 / 8, 3 / 8, 5 / 8, 7 / 8)  # of the sampled batches by size: these stand for all
 READ_CALLS = 2  # of the model, after which reading holds what it ever will
-LATER = 64 << 20  # bytes of the libraries that a report with pictures loads (docs/benchmarks.md)
 
 
 # --------------------------------------------------------------------------- memory
@@ -119,8 +118,11 @@ def rehearse_memory(model: nn.Module, learning: Learning, read: Callable[[], Any
     return Rehearsal(watched.peak_bytes, watched.rows, gradients, int(reading), *lengths)
 
 
-def memory_of(model: nn.Module, training: TrainingSettings, rehearsal: Rehearsal, later: int = LATER) -> Memory:
-    """Asked after a rehearsal, when whatever the first step loads is there. A time budget is timed on a copy."""
+def memory_of(model: nn.Module, training: TrainingSettings, rehearsal: Rehearsal, later: int = 0) -> Memory:
+    """Asked after a rehearsal, when whatever the first step loads is there. A time budget is timed on a copy.
+
+    `later`: what measuring and the report hold beside what reading does.
+    """
     weights = sum(w.numel() * w.element_size() for w in model.parameters())
     moments = optimiser_bytes(model, training.optimiser, ema=bool(training.ema))
     step = rehearsal.step_bytes(training.accumulate)

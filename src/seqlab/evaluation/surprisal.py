@@ -23,7 +23,7 @@ from seqlab.evaluation.spelling import follows_gap, spelling_nats, spelling_of
 
 FED_TOKENS = 64  # tokens fed at a time to a model that carries state: the logits stay in memory that is used again
 BATCH = 64  # segments scored side by side
-FED_WHOLE = 32_768  # tokens of such segments at most, or one, where a model with a window reads them whole
+FED_WHOLE = 4096  # tokens of such segments at most, or one, where a model with a window reads them whole (docs/log.md)
 
 
 @dataclass(frozen=True)

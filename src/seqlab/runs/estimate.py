@@ -145,7 +145,7 @@ def _check_batch(task: Task, settings: Any, model: nn.Module, learning: Learning
 
 def _rehearsed(task: Task, settings: Any, model: nn.Module, learning: Learning, data: Any) -> tuple[Memory, Rehearsal]:
     rehearsal = rehearse_memory(model, learning, lambda: task.read_held_out(model, data))
-    return memory_of(model, settings.training, rehearsal, task.later_bytes), rehearsal
+    return memory_of(model, settings.training, rehearsal, task.later_bytes(data)), rehearsal
 
 
 # --------------------------------------------------------------------------- what would fit
@@ -194,8 +194,9 @@ def _said(training: TrainingSettings, pieces: int, *flags: str) -> str:
 
 def _smaller_that_fits(task: Task, settings: Any, data: Any, length: int, spare: int) -> str:
     """The first smaller setting that is found to fit by the same rehearsal that refused this one."""
-    if task.later_bytes > spare:
-        return f"free some memory: the report alone needs {human_bytes(task.later_bytes)}"
+    later = task.later_bytes(data)
+    if later > spare:
+        return f"free some memory: measuring and the report alone need {human_bytes(later)}"
     for flag, changed in (*_shorter(settings, length), *(("width", s) for s in _narrower(task, settings))):
         try:
             with torch.random.fork_rng(devices=[]):

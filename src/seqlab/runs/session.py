@@ -128,6 +128,7 @@ class Session:
         return contextlib.nullcontext() if self.average is None else self.average.inside(self.model)
 
     def validate(self) -> Score:
+        give_back()
         with self.judged():
             return self.task.validate(self.model, self.data)
 
@@ -237,9 +238,12 @@ def _expected(
 ) -> Estimate | None:
     """Refuses what would not fit into memory; how long it takes is found out for whoever listens."""
     memory = check_memory(task, settings, model, learning, data)
-    if not reporter.listening:
-        return None
-    return estimate(settings, model, learning, memory, lambda: task.validate(model, data), reporter)
+    try:
+        if not reporter.listening:
+            return None
+        return estimate(settings, model, learning, memory, lambda: task.validate(model, data), reporter)
+    finally:
+        give_back()
 
 
 def open_folder(session: Session) -> None:

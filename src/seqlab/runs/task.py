@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from seqlab.runs.session import Session
 
 
+PICTURES = 64 << 20  # bytes of the libraries that a report with pictures loads (docs/benchmarks.md)
+
+
 class Data(Protocol):
     """What a task has read, ready to learn from."""
 
@@ -61,7 +64,6 @@ class Task(ABC):
     counted: ClassVar[str]  # what a batch counts, such as tokens
     settings_type: ClassVar[type]
     may_move: ClassVar[tuple[str, ...]] = ()  # flags that --resume may say anew: where the data lies
-    later_bytes: ClassVar[int] = 64 << 20  # that measuring and the report hold beside what reading does (pictures)
 
     # ---- settings
 
@@ -145,6 +147,10 @@ class Task(ABC):
     def read_held_out(self, model: nn.Module, data: Any) -> Any:
         """Have the model read what it is measured on, the most of it at once; an estimate watches its first calls."""
         return self.validate(model, data)
+
+    def later_bytes(self, data: Any) -> int:
+        """What measuring and the report hold beside what reading held-out data does; an estimate counts it."""
+        return PICTURES
 
     @abstractmethod
     def measure(self, run: Run, data: Any, reporter: Reporter) -> dict[str, Any]:

@@ -91,6 +91,11 @@ class Texts:
     def texts(self, part: str) -> list[str]:
         return [self.source.texts[row] for row in self.rows(part)]
 
+    @property
+    def places(self) -> int:
+        """Words and pairs of words of all texts, each once in a text: what the baselines read."""
+        return int(np.count_nonzero(self.bags.features < first_bucket(3, self.bits)))
+
     def baselines(self, part: str, balance: bool, progress: Callable[[int], None] | None = None) -> list[Baseline]:
         """Fitted once, however many models are trained on these texts."""
         if (part, balance) not in self._baselines:

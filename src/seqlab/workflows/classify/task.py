@@ -18,7 +18,7 @@ from seqlab.data.sources import full_place, stem_of
 from seqlab.evaluation.decisions import logits_of
 from seqlab.runs.run import Run
 from seqlab.runs.session import Session
-from seqlab.runs.task import Kept, Task
+from seqlab.runs.task import PICTURES, Kept, Task
 from seqlab.training.objectives import Labels, Score
 from seqlab.training.plan import Learning
 from seqlab.workflows.classify.build import class_weights, outline_classifier, start_from_data, validations
@@ -28,6 +28,10 @@ from seqlab.workflows.classify.report import write_report
 
 if TYPE_CHECKING:
     from seqlab.workflows.classify.run import ClassifierRun
+
+
+LIBRARIES = 64 << 20  # bytes of those that fit the baselines
+BYTES_PER_PLACE = 40  # of a word or pair of words in a text, while the baselines are fitted (docs/benchmarks.md)
 
 
 class Classifying(Task):
@@ -93,6 +97,9 @@ class Classifying(Task):
 
     def read_held_out(self, model: Any, data: Prepared) -> None:
         logits_of(model, data.inputs, data.split.validation)
+
+    def later_bytes(self, data: Prepared) -> int:
+        return PICTURES + LIBRARIES + BYTES_PER_PLACE * data.places
 
     def measure(self, run: Run, data: Prepared, reporter: Reporter) -> dict[str, Any]:
         return measure_run(run, data, reporter)

@@ -70,6 +70,7 @@ class DrawnTexts:
     truth: Ids
     labels: tuple[str, ...]
     split: Any
+    places: int = 0  # no baselines are fitted to drawn texts
 
 
 def _texts(asked: Asked, shapes: Shapes) -> DrawnTexts:

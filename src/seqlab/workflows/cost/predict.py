@@ -121,7 +121,7 @@ def predict(request: Request, calibration: Callable[[], Calibration], reporter: 
         learning = _learning(task, settings, data, model)
         reporter.advance(1)
         rehearsal = rehearse_memory(model, learning, lambda: task.read_held_out(model, data))
-        memory = memory_of(model, settings.training, rehearsal, task.later_bytes)
+        memory = memory_of(model, settings.training, rehearsal, task.later_bytes(data))
         reporter.advance(2)
     step = step_seconds(model, learning, settings.training, calibration)
     spare = available_bytes()
