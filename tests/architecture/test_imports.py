@@ -11,7 +11,7 @@ import seqlab
 ROOT = Path(seqlab.__file__).parent
 BELOW_WORKFLOWS = {
     *("core", "ops", "data", "layers", "models", "training", "generation", "evaluation", "diagnostics"),
-    *("runs", "pages"),
+    *("runs", "pages", "theory"),
 }
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "generation": {"core", "ops", "models"},
     "evaluation": {"core", "ops", "data", "models", "generation"},
     "diagnostics": {"core", "ops", "layers", "models", "training"},
+    "theory": {"core", "ops", "data", "layers", "models", "training", "diagnostics", "evaluation"},
     "runs": {"core", "training", "diagnostics"},  # what a training will take is said before it starts
     "pages": {"core"},
     "workflows": BELOW_WORKFLOWS,
