@@ -7,7 +7,6 @@ a random stream is touched, and nothing of it is recorded.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +33,7 @@ from seqlab.diagnostics.forecast import (
 )
 from seqlab.diagnostics.machine import Calibration, calibration_of
 from seqlab.runs.task import Task
-from seqlab.training.plan import Learning
+from seqlab.training.plan import Learning, measure_validation
 
 BYTES_PER_ITEM = 16  # of a batch: two ids of eight bytes
 MUCH = 0.5  # of the spare memory: a batch that alone takes more is not even made
@@ -271,19 +270,7 @@ def estimate(
         with recomputing(model, on=False):
             without = memory_of(model, training, rehearse_memory(model, learning))
             traded = Traded(without, step_seconds(model, learning, training, calibration).seconds)
-    return Estimate(memory, step, _seconds_to_validate(model, validate), traded)
-
-
-def _seconds_to_validate(model: nn.Module, validate: Callable[[], Any]) -> float:
-    """As the loop does it: in evaluation mode, so that nothing is dropped and no running mean moves."""
-    was, begun = model.training, time.perf_counter()
-    model.eval()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            validate()
-    finally:
-        model.train(was)
-    return time.perf_counter() - begun
+    return Estimate(memory, step, measure_validation(model, validate), traded)
 
 
 def validations_in(steps: int, every: int) -> int:

@@ -62,10 +62,7 @@ def plan_steps(
     budget = parse_budget(training.budget)
 
     def measured() -> tuple[float, float]:
-        step = measure_step(model, learning, training, budget.seconds or 0.0)
-        start = time.perf_counter()
-        validate()
-        return step, time.perf_counter() - start
+        return measure_step(model, learning, training, budget.seconds or 0.0), measure_validation(model, validate)
 
     count = count_steps(budget, learning.batches, measured, training.eval_every)
     return count, training.eval_every or max(1, -(-count.steps // validations_on_the_way(budget)))
@@ -103,6 +100,18 @@ def measure_step(model: nn.Module, learning: Learning, training: TrainingSetting
             if sum(times) > max(2.0, 0.2 * budget):  # a step so slow that measuring eats the budget
                 break
     return statistics.median(times[WARMUP_STEPS:] or times)
+
+
+def measure_validation(model: nn.Module, validate: Callable[[], Any]) -> float:
+    """Seconds of one, done as the loop does it: in evaluation mode, so that nothing is dropped and no mean moves."""
+    was, begun = model.training, time.perf_counter()
+    model.eval()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            validate()
+    finally:
+        model.train(was)
+    return time.perf_counter() - begun
 
 
 def validations_on_the_way(budget: Budget) -> int:

@@ -105,16 +105,16 @@ def _reason(growth: Growth) -> str:
     ends = f" Between the two largest sizes the exponents are {figure(measured)} and {figure(formula)}: {near}."
     return {
         "constant": (
-            f"An operation takes {1 / times:.1f} times as long at {first} as at {last}: what does not grow, the "
-            "overhead of calls and of small products, weighs more there." + ends
+            f"An operation takes {1 / times:.1f} times as long at {first} as at {last}: probably what does not grow, "
+            "the overhead of calls and of small products, weighs more there." + ends
         ),
         "caches": (
             f"An operation takes {times:.1f} times as long at {last} as at {first}, and a step's {large} no longer "
-            f"fit into the cache ({human_bytes(growth.cache or 0)}), as {small} did." + ends
+            f"fit into the cache ({human_bytes(growth.cache or 0)}), as {small} did: probably that." + ends
         ),
         "uncounted": (
-            f"An operation takes {times:.1f} times as long at {last} as at {first}: work beside the counted products "
-            "(softmax, copies, narrower products) grows faster than they do." + ends
+            f"An operation takes {times:.1f} times as long at {last} as at {first}: probably work beside the counted "
+            "products (softmax, copies, narrower products) grows faster than they do." + ends
         ),
         "brief": (
             f"The peak is {growth.measured[0] / growth.counted[0]:.2f} times what is kept at {first} and "
