@@ -117,7 +117,7 @@ def test_a_step_holds_what_torch_s_allocator_gives(name: str, accumulate: int, t
     rehearsal = rehearse_memory(model, learning)
     real = allocated_peak(model, learning, accumulate, tmp_path / "trace.json")
     counted_twice = rehearsal.gradients if accumulate > 1 else 0
-    assert 0.98 * real <= rehearsal.step_bytes(accumulate) <= 1.02 * real + counted_twice
+    assert 0.98 * real <= rehearsal.tensor_bytes(accumulate) <= 1.02 * real + counted_twice
 
 
 @pytest.mark.parametrize("name", ["lm transformer, dropout", "classify transformer", "translate gru"])
@@ -127,7 +127,7 @@ def test_pieces_that_are_not_all_as_large(name: str, tmp_path: Path) -> None:
         learning = learning_of(model, rows)
         rehearsal = rehearse_memory(model, learning)
         real = allocated_peak(model, learning, accumulate, tmp_path / "trace.json")
-        assert 0.98 * real <= rehearsal.step_bytes(accumulate) <= 1.02 * real + rehearsal.gradients
+        assert 0.98 * real <= rehearsal.tensor_bytes(accumulate) <= 1.02 * real + rehearsal.gradients
 
 
 def test_a_step_that_is_scaled_up_holds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,11 +135,11 @@ def test_a_step_that_is_scaled_up_holds_the_same(monkeypatch: pytest.MonkeyPatch
     for name in ("lm transformer", "classify rnn", "translate gru"):
         model = made(name)
         learning = learning_of(model)
-        tried = rehearse_memory(model, learning).step_bytes(1)
+        tried = rehearse_memory(model, learning).tensor_bytes(1)
         with monkeypatch.context() as patch:
             patch.setattr(forecast, "QUICK", 0.0)
             seen = rows_seen(patch)
-            assert rehearse_memory(model, learning).step_bytes(1) == pytest.approx(tried, abs=8)
+            assert rehearse_memory(model, learning).tensor_bytes(1) == pytest.approx(tried, abs=8)
         assert max(seen) == forecast.SOME < ROWS
 
 
@@ -418,11 +418,11 @@ def test_recomputing_for_a_while() -> None:
     assert can_recompute(model)
     assert not can_recompute(made("lm gru"))
     learning = learning_of(model)
-    plain = rehearse_memory(model, learning).step_bytes(1)
+    plain = rehearse_memory(model, learning).tensor_bytes(1)
     with recomputing(model):
-        assert rehearse_memory(model, learning).step_bytes(1) < plain
+        assert rehearse_memory(model, learning).tensor_bytes(1) < plain
         with recomputing(model, on=False):
-            assert rehearse_memory(model, learning).step_bytes(1) == plain
+            assert rehearse_memory(model, learning).tensor_bytes(1) == plain
         assert all(block.recompute for block in model.blocks)
     assert not any(block.recompute for block in model.blocks)
 

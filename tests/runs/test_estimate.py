@@ -27,6 +27,7 @@ from seqlab.runs.session import begin
 from seqlab.runs.task import Task, find_task
 from seqlab.runs.train import asked_settings, train
 from seqlab.training import plan
+from seqlab.training.plan import measure_validation
 
 TRAINED = ("lm", "classify", "translate")
 
@@ -45,8 +46,9 @@ class Heard(Reporter):
 def steps_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading and the report would hide what a small step holds; and every piece is tried, however slow the machine."""
     monkeypatch.setattr(forecast, "QUICK", 1e3)
-    monkeypatch.setattr(Task, "later_bytes", lambda task, data: 0)
+    monkeypatch.setattr(Task, "later_bytes", lambda *_: 0)
     for kind in TRAINED:
+        monkeypatch.setattr(type(find_task(kind)), "later_bytes", lambda *_: 0)
         monkeypatch.setattr(type(find_task(kind)), "read_held_out", lambda *_: None)
         monkeypatch.setattr(type(find_task(kind)), "report", lambda *_: None)
 
@@ -199,9 +201,9 @@ def test_long_rows_are_named_shorter(share: float, tmp_path: Path, limit: Callab
 def test_where_the_report_alone_does_not_fit_no_setting_is_named(
     tmp_path: Path, limit: Callable[[int | None], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Task, "later_bytes", lambda task, data: 10**9)
+    monkeypatch.setattr(type(find_task("lm")), "later_bytes", lambda *_: 10**9)
     limit(10**8)
-    assert refusal(asked("lm", tmp_path)).endswith("; free some memory: the report alone needs 1.0 GB")
+    assert refusal(asked("lm", tmp_path)).endswith("; free some memory: measuring and the report alone need 1.0 GB")
 
 
 def test_a_task_that_names_no_sizes_says_what_else_helps(tmp_path: Path, limit: Callable[[int | None], None]) -> None:
@@ -323,7 +325,7 @@ def test_a_refused_training_leaves_nothing_and_its_remedy_finishes(
     flags = wanted[0].trial(tmp_path) | {"dropout": 0.0}
     limit(None)
     limit(int(0.6 * checked(wanted).needed))
-    with pytest.raises(UsageError, match="--accumulate 2 would fit, with the same gradients") as caught:
+    with pytest.raises(UsageError, match="--accumulate 4 would fit, with the same gradients") as caught:
         train(wanted[0], flags, out=tmp_path / "run", threads=1)
     assert not (tmp_path / "run").exists()
     run = train(wanted[0], flags | remedy_of(str(caught.value)), out=tmp_path / "run", threads=1)
@@ -398,7 +400,7 @@ def test_a_validation_is_timed_in_evaluation_mode(training: bool) -> None:
         modes.append(model.training)
         torch.rand(1)
 
-    estimate._seconds_to_validate(model, validate)
+    measure_validation(model, validate)
     assert modes == [False]
     assert model.training is training
     assert torch.equal(torch.get_rng_state(), before)

@@ -42,6 +42,7 @@ LONG = 2048  # positions of a row from which on shorter ones are rehearsed
 SHARES = (1 / 16, 1 / 8, 1 / 4)  # of such a row
 SAMPLED = 24  # batches whose sizes are looked at
 STRATA = (1 / 8, 3 / 8, 5 / 8, 7 / 8)  # of the sampled batches by size: these stand for all
+SCATTER, SCATTER_AGAIN = 1.25, 2.0  # measured: docs/benchmarks.md
 READ_CALLS = 2  # of the model, after which reading holds what it ever will
 
 
@@ -75,7 +76,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a piece of some rows of the largest batch takes, for any number of rows."""
+    """What a piece of some rows of the largest batch takes, for any number of rows.
+
+    A process holds more than its tensors: what was freed lies scattered between what is used. A step holds `scatter`
+    times its tensors, and `scatter_again` times where it takes and frees the same again and again, in pieces.
+    """
 
     at: Callable[[int], float]  # rows of a piece -> bytes at its worst moment
     rows: int  # of the largest batch
@@ -83,11 +88,20 @@ class Rehearsal:
     reading: int = 0  # bytes that reading held-out data holds
     of_length: Callable[[int], float] | None = None  # positions of one row -> the same; None where rows are not cut
     length: int = 0  # of a row
+    scatter: float = 1.0
+    scatter_again: float = 1.0
+
+    def tensor_bytes(self, accumulate: int) -> int:
+        """Pieces after the first find the gradients of those before them."""
+        rows = self._rows_of_piece(accumulate)
+        return int(self.at(rows)) + (self.gradients if rows < self.rows else 0)
 
     def step_bytes(self, accumulate: int) -> int:
-        """Pieces after the first find the gradients of those before them."""
-        rows = -(-self.rows // min(accumulate, self.rows))
-        return int(self.at(rows)) + (self.gradients if rows < self.rows else 0)
+        once = self._rows_of_piece(accumulate) == self.rows
+        return int(self.tensor_bytes(accumulate) * (self.scatter if once else self.scatter_again))
+
+    def _rows_of_piece(self, accumulate: int) -> int:
+        return -(-self.rows // min(accumulate, self.rows))
 
     def nearest_fit(self, accumulate: int, spare: float) -> int | None:
         """The fewest pieces, of those that double, with which a step takes no more than `spare` bytes."""
@@ -100,7 +114,7 @@ class Rehearsal:
         """The longest row, of those that halve, of which one at a time takes no more than `spare` bytes."""
         length = self.length // 2
         while self.of_length is not None and length >= 1:
-            if self.of_length(length) + self.gradients <= spare:
+            if self.scatter_again * (self.of_length(length) + self.gradients) <= spare:
                 return length
             length //= 2
         return None
@@ -114,8 +128,16 @@ def rehearse_memory(model: nn.Module, learning: Learning, read: Callable[[], Any
         watched = _Watched(model, learning, batch)
         watched.rehearse_few()
         reading = 0.0 if read is None else rehearse(read, model, READ_CALLS).peak_bytes
-    lengths = (watched.bytes_of_length, watched.length) if watched.length else (None, 0)
-    return Rehearsal(watched.peak_bytes, watched.rows, gradients, int(reading), *lengths)
+    return Rehearsal(
+        at=watched.peak_bytes,
+        rows=watched.rows,
+        gradients=gradients,
+        reading=int(reading),
+        of_length=watched.bytes_of_length if watched.length else None,
+        length=watched.length,
+        scatter=SCATTER_AGAIN if _recomputes(model) else SCATTER,
+        scatter_again=SCATTER_AGAIN,
+    )
 
 
 def memory_of(model: nn.Module, training: TrainingSettings, rehearsal: Rehearsal, later: int = 0) -> Memory:
@@ -136,6 +158,10 @@ def memory_of(model: nn.Module, training: TrainingSettings, rehearsal: Rehearsal
 
 def can_recompute(model: nn.Module) -> bool:
     return any(isinstance(module, Block) for module in model.modules())
+
+
+def _recomputes(model: nn.Module) -> bool:
+    return any(isinstance(module, Block) and module.recompute for module in model.modules())
 
 
 @contextlib.contextmanager

@@ -225,6 +225,7 @@ def begin(
     if learning is not None:
         expected = _expected(task, settings, data, model, learning, reporter)
         count, every = plan_steps(model, learning, settings.training, lambda: task.validate(model, data))
+        give_back()
         settings = with_changes(settings, {"training": {"eval_every": every}})
     record = _record(task, data, model, asked, parent) | count.facts()
     record["summary"] = task.summary(settings, data)
