@@ -37,7 +37,7 @@ from seqlab.training.optim import optimiser_for
 from seqlab.training.plan import Learning
 
 FEW, SOME = 2, 4  # rows of the two pieces that are always rehearsed
-QUICK = 0.4  # seconds: what takes less is rehearsed, and timed, as it is
+QUICK = 0.8  # seconds: what takes less is rehearsed, and timed, as it is
 LONG = 2048  # positions of a row from which on shorter ones are rehearsed
 SHARES = (1 / 16, 1 / 8, 1 / 4)  # of such a row
 SAMPLED = 24  # batches whose sizes are looked at
@@ -235,7 +235,7 @@ class _Watched:
 
     def __init__(self, model: nn.Module, learning: Learning, batch: Batch) -> None:
         self.rows = _rows(batch)
-        self._model, self._learning = model, learning
+        self._model, self._learning, self._batch = model, learning, batch
         self._cuts, self._lengths, self._length = [batch], [1.0], 1.0
         if isinstance(batch, TokenBatch) and batch.inputs.shape[1] >= LONG:
             self._length = float(batch.inputs.shape[1])
@@ -298,9 +298,15 @@ class _Watched:
         """Seconds of the whole batch, timed; None where that would not be quick."""
         pieces = min(accumulate, self.rows)
         rows = -(-self.rows // pieces)
-        if len(self._cuts) > 1 or _rows(self._largest_quick()) < rows:
+        if not self._is_quick(rows):
             return None
-        return pieces * self._timed(_piece(self._cuts[0], rows))
+        return pieces * self._timed(_piece(self._batch, rows))
+
+    def _is_quick(self, rows: int) -> bool:
+        """So many whole rows; long ones take at least as much for each position as their longest cut."""
+        if len(self._cuts) == 1:
+            return _rows(self._largest_quick()) >= rows
+        return self._seconds(_piece(self._cuts[-1], rows)) / SHARES[-1] <= QUICK
 
     def correction(self, calibration: Calibration) -> float:
         """By how much a piece takes longer than the sum of its operations."""
