@@ -351,7 +351,7 @@ def test_a_quick_step_is_timed_whole_and_needs_no_calibration(clocks: Callable[.
 def test_long_rows_are_timed_whole_if_their_longest_cut_says_that_they_are_quick(clocks: Callable[..., None]) -> None:
     """A cut of a quarter takes 0.1 s here: the whole is expected to take four times that."""
     model = made("lm gru")
-    long = Learning(Numbered([tokens(2, forecast.LONG)], 9), NextToken(carry=False))
+    long = Learning(Repeated([tokens(2, forecast.LONG)]), NextToken(carry=False))
     clocks(0.05)
     found = step_seconds(model, long, SETTINGS, lambda: pytest.fail("not needed"))
     assert (found.timed, found.seconds) == (True, pytest.approx(2 * 0.05 + 0.75))
