@@ -75,8 +75,8 @@ def transposed(w: Tensor, before: Tensor, after: Tensor) -> Tensor:
     "rnn.jacobian",
     statement=r"$\frac{\partial h_t}{\partial h_{t-1}} = W^\top \mathrm{diag}(\varphi'(h_{t-1}))$ for "
     r"$h_t = W\varphi(h_{t-1}) + Ux_t + b$.",
-    correction=r"$W\,\mathrm{diag}(\varphi'(h_{t-1}))$ in numerator layout, its transpose "
-    r"$\mathrm{diag}(\varphi'(h_{t-1}))\,W^\top$ in denominator layout. The stated product is neither. The bound "
+    correction=r"$W \mathrm{diag}(\varphi'(h_{t-1}))$ in numerator layout, its transpose "
+    r"$\mathrm{diag}(\varphi'(h_{t-1})) W^\top$ in denominator layout. The stated product is neither. The bound "
     r"$\gamma\lVert W \rVert$ survives, since $\lVert W^\top \rVert = \lVert W \rVert$.",
     verdict="false",
     method="identity",

@@ -139,8 +139,10 @@ def once(candidate: Tensor, past: Tensor, score: Score) -> Tensor:
 def as_fixed_point(candidate: Tensor, past: Tensor, score: Score) -> Tensor:
     """h_t = h̃_t + a_t(h_t), solved by iteration."""
     h = candidate
-    for _ in range(300):
-        h = candidate + attended(h, past, score)
+    for _ in range(1000):
+        before, h = h, candidate + attended(h, past, score)
+        if error(h, before) < 1e-12:
+            break
     return h
 
 
