@@ -22,6 +22,12 @@ def gradient(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return torch.zeros_like(x) if found is None else found
 
 
+def recorded(y: Tensor, by: Tensor) -> Tensor:
+    """∂y/∂by as autograd recorded it while y was computed: the total derivative.    (numbers of y, numbers of by)"""
+    rows = [torch.autograd.grad(one, by, retain_graph=True, allow_unused=True)[0] for one in y.flatten()]
+    return torch.stack([torch.zeros_like(by) if row is None else row for row in rows]).reshape(-1, by.numel())
+
+
 def largest(a: Tensor) -> float:
     return float(a.detach().abs().max()) if a.numel() else 0.0
 
@@ -33,7 +39,7 @@ def error(a: Tensor, b: Tensor) -> float:
 
 def relative_error(a: Tensor, b: Tensor) -> float:
     """‖a − b‖ / ‖b‖; infinite where the shapes differ."""
-    return float((a - b).norm() / b.norm()) if a.shape == b.shape else float("inf")
+    return float((a - b).detach().norm() / b.detach().norm()) if a.shape == b.shape else float("inf")
 
 
 def spectral_norm(a: Tensor) -> float:
