@@ -284,4 +284,7 @@ def _two_tokens() -> str:
 
 
 from seqlab.theory import attention_copying as attention_copying  # noqa: E402
+from seqlab.theory import attention_layout as attention_layout  # noqa: E402
 from seqlab.theory import attention_noise as attention_noise  # noqa: E402
+from seqlab.theory import attention_subspaces as attention_subspaces  # noqa: E402
+from seqlab.theory import attention_two_heads as attention_two_heads  # noqa: E402
