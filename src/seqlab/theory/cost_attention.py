@@ -301,7 +301,7 @@ def streaming(q: Tensor, k: Tensor, v: Tensor, rescale: Rescale, block: int = 16
     """Softmax attention over blocks of keys: a running maximum m, sums of e^{s−m} and of e^{s−m} v.    Θ(nd) numbers"""
     m = q.new_full((len(q), 1), -torch.inf)
     weight, out = torch.zeros_like(m), torch.zeros_like(q)
-    for keys, values in zip(k.split(block), v.split(block), strict=True):
+    for keys, values in zip(torch.split(k, block), torch.split(v, block), strict=True):
         scores = scaled_scores(q, keys)
         now = torch.maximum(m, scores.amax(1, keepdim=True))
         shares, factor = torch.exp(scores - now), rescale(m, now)
