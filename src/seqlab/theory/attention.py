@@ -204,9 +204,9 @@ def not_positive(what: str, expressions: Numbers) -> Finding:
     about=("seqlab.ops.attention:attention_weights",),
 )
 def categorical_closed(seed: int, form: Callable[[Numbers], list[Any]]) -> Evidence:
-    scores = sympy.symbols("s_1:5", real=True)
+    scores = sympy.symbols("s_1:4", real=True)
     weights = form(scores)
-    numbers = normal(stream(seed, "attn.categorical-closed"), 4)
+    numbers = normal(stream(seed, "attn.categorical-closed"), 3)
     known = dict(zip(scores, numbers.tolist(), strict=True))
     computed = torch.tensor([float(w.subs(known)) for w in weights], dtype=torch.float64)
     return evidence(
