@@ -213,7 +213,9 @@ def categorical_closed(seed: int, form: Callable[[Numbers], list[Any]]) -> Evide
         vanishes("Σα − 1", sum(weights) - 1),
         not_positive("weights that are not proved positive", weights),
         not_positive("differences 1 − α that are not proved positive", [1 - w for w in weights]),
-        at_most("largest difference from seqlab's weights", error(attention_weights(numbers), computed), 1e-12),
+        at_most(
+            "largest difference from seqlab's weights", error(attention_weights(numbers[None])[0], computed), 1e-12
+        ),
         steps=(
             step(r"\alpha_1", weights[0]),
             step(r"1 - \alpha_1", sympy.together(1 - weights[0])),
