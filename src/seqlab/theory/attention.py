@@ -204,16 +204,18 @@ def not_positive(what: str, expressions: Numbers) -> Finding:
     about=("seqlab.ops.attention:attention_weights",),
 )
 def categorical_closed(seed: int, form: Callable[[Numbers], list[Any]]) -> Evidence:
-    scores = sympy.symbols("s_1:5", real=True)
+    scores = sympy.symbols("s_1:4", real=True)
     weights = form(scores)
-    numbers = normal(stream(seed, "attn.categorical-closed"), 4)
+    numbers = normal(stream(seed, "attn.categorical-closed"), 3)
     known = dict(zip(scores, numbers.tolist(), strict=True))
     computed = torch.tensor([float(w.subs(known)) for w in weights], dtype=torch.float64)
     return evidence(
         vanishes("Σα − 1", sum(weights) - 1),
         not_positive("weights that are not proved positive", weights),
         not_positive("differences 1 − α that are not proved positive", [1 - w for w in weights]),
-        at_most("largest difference from seqlab's weights", error(attention_weights(numbers), computed), 1e-12),
+        at_most(
+            "largest difference from seqlab's weights", error(attention_weights(numbers[None])[0], computed), 1e-12
+        ),
         steps=(
             step(r"\alpha_1", weights[0]),
             step(r"1 - \alpha_1", sympy.together(1 - weights[0])),

@@ -157,7 +157,7 @@ LONGEST_GAP = 60.0
 )
 def concentrates_copies(seed: int, form: Callable[[int, float], float]) -> Evidence:
     proofs = [
-        proves(lambda x, y: 1 - 1 / (1 + iv.exp(-x) + iv.exp(-y)), [(g, LONGEST_GAP)] * 2, form(3, g))
+        proves(lambda x, y: 1 - 1 / (1 + iv.exp(-x) + iv.exp(-y)), [(g, LONGEST_GAP)] * 2, form(3, g), most=100)
         for g in (2.0, 5.0, 10.0)
     ]
     draw = stream(seed, "attn.concentrates-copies")

@@ -130,7 +130,9 @@ def magnitude_noise(seed: int, form: float) -> Evidence:
         meets("variance of ln(α_a/α_b)/λ", variance_of(_odds(weights) / 20), form),
         meets("mean weight of k_a", mean_of(weights[:, A]), 0.5),
         at_most("largest |α_a − σ(λγ)|", (weights[:, A] - torch.sigmoid(20 * gamma)).abs().max(), 1e-7),
-        at_least("that variance over the one under small noise, α = 1e-6", spread.mean / float(quiet[:, A].var()), 100),
+        at_least(
+            "that variance over the one under small noise, α = 1e-6", weights[:, A].var() / quiet[:, A].var(), 100
+        ),
         meets("λ = 1000: total variance of c over ¼‖v_a − v_b‖²", mean_of(spread_of(c) / limit), 1.0, 0.01),
     )
 

@@ -272,15 +272,15 @@ def variance_reduction(seed: int, form: Variances) -> Evidence:
     _, keys = stretched(draw, world.means, DRAWS)
     _, c = asked(sharpness * world.both, keys, world.values)
     _, mean = asked_by_heads([sharpness * world.means[n] for n in (A, B)], keys, world.values)
-    one, two = mean_of(spread_of(c)), mean_of(spread_of(mean))
+    one, two = spread_of(c), spread_of(mean)
     said = form(sharpness, world.values)
     v, other = world.values[A], world.values[torch.arange(KEYS) != A].mean(0)
     limits = (v - world.values[B]).square().sum() / 4, FAILING * (1 - FAILING) * (v - other).square().sum() / 4
     ratios = [far / float(limit) for far, limit in zip(form(2000.0, world.values), limits, strict=True)]
     return evidence(
-        at_least("λ = 50: total variance of one head over that of two", one.mean / two.mean, 2.0),
-        meets("total variance of one head", one, said[0]),
-        meets("total variance of two heads", two, said[1]),
+        at_least("λ = 50: total variance of one head over that of two", one.mean() / two.mean(), 2.0),
+        meets("total variance of one head", mean_of(one), said[0]),
+        meets("total variance of two heads", mean_of(two), said[1]),
         between("λ = 2000: one head's over ¼‖v_a − v_b‖²", ratios[0], 0.99, 1.01),
         between("λ = 2000: two heads' over ¼p(1 − p)‖v_a − v̄‖²", ratios[1], 0.99, 1.01),
     )
