@@ -121,7 +121,7 @@ def mean(seed: int, form: Formula) -> Evidence:
     return evidence(
         differs("dimensions of 1, 2, 3 in which E qᵀk is another", lambda d: score_moment(d, 1), form),
         differs(
-            "the same with q = k, where dσ² comes on top",
+            "in which E qᵀq is not μᵀμ + dσ²",
             lambda d: score_moment(d, 1, same=True),
             lambda d, m, s: m + d * s**2,
         ),
@@ -156,8 +156,8 @@ def second_moment(seed: int, form: Formula) -> Evidence:
 
     return evidence(
         differs("dimensions of 1, 2, 3 in which E (qᵀk)² is another", lambda d: score_moment(d, 2), form),
-        differs("the same of the trace", trace, form),
-        at_least("E (qᵀq)² over it, d = 2, μ = 0, σ = 1", at_zero_mean(score_moment(2, 2, same=True)) / 2, 2),
+        differs("in which the trace is another", trace, form),
+        at_least("E (qᵀq)² over E (qᵀk)², d = 2, μ = 0, σ = 1", at_zero_mean(score_moment(2, 2, same=True)) / 2, 2),
         meets("sampled second moment, d = 8", mean_of(squares), of_the_sampled(form)),
         steps=[
             r"E[(q^\top k)^2] = E[q^\top k k^\top q] = \mathrm{Tr}(E[q q^\top] E[k k^\top])",
@@ -297,7 +297,7 @@ def scale_variance(seed: int, form: Formula) -> Evidence:
     sampled = [variance_of(sample(draw, scaled_scores, 16, *case)) for case in cases]
     return evidence(
         differs("dimensions of 1, 2, 3 in which it is another", lambda d: score_variance(d) / d, form),
-        differs("the same with the general s", lambda d: score_variance(d), variance_formula),
+        differs("in which the general s² is not the variance", lambda d: score_variance(d), variance_formula),
         *(
             meets(f"sampled variance, d = 16, mean {m:g}, σ = {s:g}", found, float(form(16, 16 * m**2, s)))
             for (m, s), found in zip(cases, sampled, strict=True)

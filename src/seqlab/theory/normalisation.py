@@ -58,8 +58,8 @@ def log_growth(draw: torch.Generator, *, steps: int = 20, size: int = 128, share
 )
 def prevents_extreme(seed: int, form: float) -> Evidence:
     draw = stream(seed, "bn.prevents-extreme")
-    deep = mean_of(torch.tensor([math.exp(log_growth(draw)) for _ in range(6)]))
-    recurrent = [log_growth(draw, shared=True) for _ in range(6)]
+    deep = mean_of(torch.tensor([math.exp(log_growth(draw)) for _ in range(4)]))
+    recurrent = [log_growth(draw, shared=True) for _ in range(4)]
     average = sum(recurrent) / len(recurrent)
     return evidence(
         meets("growth of the squared gradient per layer", deep, form, 0.03),
