@@ -138,7 +138,7 @@ def long_sequences(seed: int, form: Count) -> Evidence:
         counted = self_attention(width, length)
         return counted["bmm"] / total(counted)
 
-    turn = int(form(width))
+    turn = int(min(form(width), 1e6))
     return evidence(
         exactly("share of scores and mixing at the stated length", share(turn), 0.5),
         between("the same one position before", share(turn - 1), 0.0, 0.5 - 1e-6),
