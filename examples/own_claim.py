@@ -42,7 +42,7 @@ SOFTPLUS = sympy.log(1 + sympy.exp(x))
 def derivative(seed: int, form: sympy.Expr) -> Evidence:
     found = sympy.diff(SOFTPLUS, x)
     return evidence(
-        vanishes("derivative minus what is claimed", found - form), steps=[step(r"\frac{d}{dx}\log(1+e^x)", found)]
+        vanishes("derivative minus what is claimed", found - form), steps=[step(r"\frac{d}{dx} \log(1 + e^x)", found)]
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from unicodedata import normalize
 
 
 def _pairs(words: str) -> dict[str, str]:
@@ -63,7 +64,8 @@ def _plain(latex: str) -> str | None:
         words = _sequence(iter(TOKEN.findall(latex)))
     except _NotSimple:
         return None
-    return re.sub(r" {2,}", " ", re.sub(r"(?<=\w) \((?=\S)", "(", words)).strip()
+    called = re.sub(r"(?<=\w) \((?=\S)", "(", words)
+    return normalize("NFC", re.sub(r" {2,}", " ", called).strip())
 
 
 def _sequence(tokens: Iterator[str], end: str = "") -> str:
@@ -75,6 +77,8 @@ def _sequence(tokens: Iterator[str], end: str = "") -> str:
             return "".join(parts)
         if token in CLOSING and parts:
             parts[-1] = parts[-1].rstrip()
+        if token[1:] in FUNCTIONS and parts and parts[-1][-1:].isalnum():
+            parts.append(" ")
         if not (token.isspace() and before[1:] in OPENING):
             parts.append(_script(token, tokens) if token in "^_" else _atom(token, tokens))
         before = token
