@@ -26,7 +26,7 @@ NICER = (  # spaces and signs as they are set in books
     (rf"({OPEN}|<mo>&#x0(?:003D|002C|2264|2265|003C|003E|2248|2192);</mo>)<mo>&#x02212;</mo>",
      r'\1<mo form="prefix" lspace="0" rspace="0">&#x02212;</mo>'),
     (r"<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>"),
-    (r"<mi>&#x0(27F9|00B1);</mi>", r"<mo>&#x0\1;</mo>"),
+    (r"<mi>&#x0(27F9|00B1|2032);</mi>", r"<mo>&#x0\1;</mo>"),
 )  # fmt: skip
 
 
@@ -63,29 +63,25 @@ def with_mathematics(text: str, *, strict: bool = False) -> Markup:
 
     if strict and text.count("$") % 2:
         raise ValueError(f"a dollar sign without its partner: {text!r}")
-    pieces = PARTS.split(text)
-    drawn = [escape(piece) if k % 2 == 0 else _formula(piece, strict=strict) for k, piece in enumerate(pieces)]
+    begin, *pairs = PARTS.split(text)
+    drawn = [escape(begin)]
+    for latex, after in zip(pairs[::2], pairs[1::2], strict=True):
+        sign = after[:1] if after[:1] in tuple(".,;:)") else ""
+        formula = mathml(latex) if strict else _shown(latex)
+        drawn.append(Markup('<span class="formula">{}{}</span>').format(formula, sign) + escape(after[len(sign) :]))
     return Markup("").join(drawn)
-
-
-def _formula(latex: str, *, strict: bool) -> Markup:
-    from markupsafe import Markup
-
-    try:
-        return mathml(latex)
-    except ValueError:
-        if strict:
-            raise
-        return Markup("<code>{}</code>").format(latex)
 
 
 def line_of_mathematics(latex: str) -> Markup:
     """A step of a derivation on a line of its own; words with dollar signs are a sentence."""
+    return with_mathematics(latex) if "$" in latex else _shown(latex, block=True)
+
+
+def _shown(latex: str, *, block: bool = False) -> Markup:
+    """As it is, where it is not understood."""
     from markupsafe import Markup
 
-    if "$" in latex:
-        return with_mathematics(latex)
     try:
-        return mathml(latex, block=True)
+        return mathml(latex, block=block)
     except ValueError:
         return Markup("<code>{}</code>").format(latex)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from seqlab.theory.ledger import METHODS, Claim
-from seqlab.workflows.claims.words import VERDICTS
+from seqlab.workflows.claims.words import VERDICTS, title
 
 HEAD = """# Claims
 
@@ -34,7 +34,7 @@ def _counts(claims: Sequence[Claim]) -> str:
 
 def _subject(name: str, claims: Sequence[Claim]) -> str:
     own = [claim for claim in claims if claim.subject == name]
-    return "\n\n".join([f"## {name.replace('_', ' ').capitalize()}", *("\n".join(_claim(claim)) for claim in own)])
+    return "\n\n".join([f"## {title(name)}", *("\n".join(_claim(claim)) for claim in own)])
 
 
 def _claim(claim: Claim) -> Iterator[str]:

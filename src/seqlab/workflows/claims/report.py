@@ -41,7 +41,7 @@ def report_page(checks: Checks) -> str:
         table_rows=rows,
         pictures=_pictures(checks),
         indexes=_indexes(checks),
-        subjects=[(_title(name), _anchor(name), [_card(one) for one in own]) for name, own in by_subject.items()],
+        subjects=[(words.title(name), _anchor(name), [_card(one) for one in own]) for name, own in by_subject.items()],
     )
 
 
@@ -74,7 +74,7 @@ def _grouped(checks: Checks, key: Callable[[Checked], str]) -> dict[str, list[Ch
 
 def _contents(by_subject: dict[str, list[Checked]]) -> tuple[list[str], list[tuple[str, str, list[int]]]]:
     """Subject by verdict, and the sums."""
-    rows = [(_title(name), _anchor(name), _counted(own)) for name, own in by_subject.items()]
+    rows = [(words.title(name), _anchor(name), _counted(own)) for name, own in by_subject.items()]
     everything = [one for own in by_subject.values() for one in own]
     header = ["subject", *words.VERDICTS.values(), "all", "not reproduced"]
     return header, [*rows, ("all", "", _counted(everything))]
@@ -147,10 +147,6 @@ def _rows(findings: Sequence[Finding]) -> list[tuple[bool, Any, str, str, str]]:
         (f.holds, with_mathematics(f.what), words.number(f.value), words.interval(f), words.wanted(f.wanted))
         for f in findings
     ]
-
-
-def _title(subject: str) -> str:
-    return subject.replace("_", " ").capitalize() if subject.islower() else subject
 
 
 def _anchor(subject: str) -> str:

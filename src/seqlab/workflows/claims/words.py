@@ -14,9 +14,15 @@ if TYPE_CHECKING:
     from seqlab.workflows.claims.check import Checks
 
 VERDICTS = {"true": "true", "conditional": "true with conditions", "false": "false", "empirical": "empirical"}
+ABBREVIATIONS = ("gru", "lstm")
 LIST_HEADER = ["claim", "subject", "verdict", "method", "statement"]
 FAILED_HEADER = ["claim", "verdict", "method", "what", "found", "wanted"]
 FINDINGS_HEADER = ["", "what", "found", "wanted"]
+
+
+def title(subject: str) -> str:
+    words = subject.replace("_", " ")
+    return words.upper() if words in ABBREVIATIONS else words[:1].upper() + words[1:]
 
 
 def number(value: float) -> str:
@@ -44,7 +50,8 @@ def wanted(limits: Limits) -> str:
         return f"≥ {number(low)}"
     if low == 0 or math.isinf(low):
         return f"≤ {number(high)}"
-    return f"{number(low)} … {number(high)}"
+    ends = [number(low), number(high)]
+    return " … ".join(ends if ends[0] != ends[1] else [f"{low:.7g}", f"{high:.7g}"])
 
 
 def outcome(checked: Checked) -> str:
