@@ -23,9 +23,9 @@ SEED = 1
 each = pytest.mark.parametrize("claim", LEDGER, ids=lambda claim: claim.id)
 
 
-def of_itself(evidence: Evidence | None) -> Evidence | None:
-    """All but the time that it took."""
-    return None if evidence is None else replace(evidence, seconds=0.0)
+def of_itself(evidence: Evidence | None) -> str:
+    """All but the time that it took, to the last bit; as words, in which one NaN is like another."""
+    return "" if evidence is None else repr(replace(evidence, seconds=0.0))
 
 
 @each

@@ -29,8 +29,8 @@ LETTERS = _pairs("""
 """)
 RELATIONS = _pairs("""
     le ≤ leq ≤ ge ≥ geq ≥ ne ≠ neq ≠ approx ≈ sim ~ propto ∝ ll ≪ gg ≫ in ∈ notin ∉ subset ⊂ to → rightarrow →
-    mapsto ↦ Rightarrow ⇒ implies ⇒ iff ⇔ Leftrightarrow ⇔ equiv ≡ times × pm ± colon : cup ∪ cap ∩ otimes ⊗ oplus ⊕
-    perp ⊥ land ∧ lor ∨ circ ∘ odot ⊙ cdot · mid |
+    leftarrow ← mapsto ↦ Rightarrow ⇒ implies ⇒ iff ⇔ Leftrightarrow ⇔ equiv ≡ times × pm ± colon : cup ∪ cap ∩ otimes ⊗
+    oplus ⊕ perp ⊥ land ∧ lor ∨ circ ∘ odot ⊙ cdot · mid |
 """)
 OPENING = _names("lVert lvert langle lfloor lceil partial nabla sum prod int forall exists")
 CLOSING = frozenset(("\\rVert", "\\rvert", "\\rangle", "\\rfloor", "\\rceil"))
