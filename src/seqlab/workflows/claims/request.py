@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from seqlab.core.errors import DataError, UsageError, nearest
-from seqlab.data.sources import checked_path
 from seqlab.theory.index import IDS, IDS_BY_SUBJECT, nearest_id
 from seqlab.theory.ledger import METHODS, VERDICTS
 
@@ -32,7 +31,10 @@ def check_choice(choice: Choice) -> None:
     _refuse_unknown("method", choice.method, METHODS)
     if choice.file is None:
         check_names(choice, IDS_BY_SUBJECT, IDS)
-    elif not checked_path(choice.file).is_file():
+        return
+    from seqlab.data.sources import checked_path
+
+    if not checked_path(choice.file).is_file():
         raise DataError(f"there is no file '{choice.file}'; name a Python file with claims")
 
 
