@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 # Many small operations across several processes: one thread each is faster than a fight for the cores.
 WORKERS ?= 2
 
-.PHONY: help demo test check-long lint types bench clean
+.PHONY: help demo test check-long lint types claims bench clean
 
 help:                      ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -32,6 +32,9 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	@$(BIN)/mypy
+
+claims: $(STAMP)           ## write docs/claims.md anew from the claims
+	@$(BIN)/seqlab claims list --markdown > docs/.claims.md && mv docs/.claims.md docs/claims.md
 
 check-long: $(STAMP)       ## the longer trainings
 	@$(BIN)/python -m pytest -n 0 -m long

@@ -15,6 +15,8 @@ matrix = seqlab.domain_matrix(["novels.txt", "letters.txt"], budget="60s")
 seqlab.diagnose_gradients("runs/mine").models[0].verdict
 seqlab.gradient_flow(torch.nn.LSTM(8, 8, batch_first=True), torch.randn(4, 100, 8)).verdict
 seqlab.estimate_cost(model="transformer", size="medium", context=1024, batch=8).seconds
+seqlab.check_claims(seed=1, jobs=2).holds
+seqlab.theory.claims()[0].check().figure
 
 A model of your own, or anybody's, in three lines (module(ids) gives logits):
 
@@ -34,6 +36,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from seqlab import theory as theory
     from seqlab.core.taps import tap_names as tap_names
     from seqlab.core.taps import taps as taps
     from seqlab.diagnostics.cost import cost as cost
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from seqlab.evaluation.outsiders import ModuleScorer
     from seqlab.evaluation.perplexity import figures_of
     from seqlab.runs.run import load as load
+    from seqlab.workflows.claims.check import check_claims as check_claims
     from seqlab.workflows.classify.train import train_classifier as train_classifier
     from seqlab.workflows.cost.crossover import measure_crossover as measure_crossover
     from seqlab.workflows.cost.estimate import estimate_cost as estimate_cost
@@ -91,6 +95,8 @@ _PUBLIC = {
     "run_experiment": "seqlab.workflows.diagnose.experiments:run_experiment",
     "diagnose_optimisers": "seqlab.workflows.diagnose.experiments:diagnose_optimisers",
     "diagnose_gradients": "seqlab.workflows.diagnose.gradients:diagnose_gradients",
+    "check_claims": "seqlab.workflows.claims.check:check_claims",
+    "theory": "seqlab.theory",
     "load": "seqlab.runs.run:load",
     "scorer": "seqlab.evaluation.outsiders:ModuleScorer",
     "figures": "seqlab.evaluation.perplexity:figures_of",
@@ -106,6 +112,7 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     # torch is loaded by the first call that needs it, not by `import seqlab`.
     if name in _PUBLIC:
-        module, attribute = _PUBLIC[name].split(":")
-        return getattr(import_module(module), attribute)
+        module, _, attribute = _PUBLIC[name].partition(":")
+        found = import_module(module)
+        return getattr(found, attribute) if attribute else found
     raise AttributeError(f"module 'seqlab' has no attribute '{name}'")

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 import seqlab
-from seqlab.cli import classify, cost, data, demo, diagnose, lm, runs, translate
+from seqlab.cli import claims, classify, cost, data, demo, diagnose, lm, runs, translate
 from seqlab.cli.arguments import Parser
 from seqlab.core.errors import SeqlabError, UsageError
 
@@ -29,6 +29,7 @@ examples:
   seqlab translate run runs/pairs-transformer-1 "a sentence"
   seqlab diagnose gradients runs/my-lstm-1       how far back the gradient reaches, and what helps
   seqlab cost --model transformer --size medium --context 1024   what that would take here
+  seqlab claims check --jobs 2                   the mathematics behind it, proved or refuted
   seqlab runs list                               what was trained, and what it reached
   seqlab data list                               texts that come with packages
 """
@@ -38,7 +39,7 @@ def build_parser() -> Parser:
     parser = Parser(prog="seqlab", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"seqlab {seqlab.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
-    for command in (demo, data, lm, classify, translate, diagnose, cost, runs):
+    for command in (demo, data, lm, classify, translate, diagnose, cost, claims, runs):
         command.add_commands(commands)
     parser.set_defaults(run=None, parser=parser)
     return parser

@@ -1,0 +1,46 @@
+"""The claims on many seeds: no verdict may change, and none may take long.
+
+Every claim of the ledger is checked on 20 seeds, in two processes side by side with one thread each. A verdict that
+changes is an error of the claim: its tolerance is too tight, or its draws are too few. Seconds are those of the checks
+themselves, which share the machine.
+
+    python benchmarks/bench_claims.py [seeds] [jobs]
+"""
+
+import sys
+import time
+from collections import defaultdict
+
+import seqlab
+from timing import verdict
+
+SEEDS, JOBS = 20, 2
+MOST_IN_ALL, MOST_OF_ONE = 180.0, 3.0  # seconds for one seed, on one thread
+
+
+def main() -> None:
+    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
+    jobs = int(sys.argv[2]) if len(sys.argv) > 2 else JOBS
+    held: dict[str, list[bool]] = defaultdict(list)
+    seconds: dict[str, list[float]] = defaultdict(list)
+    begun = time.perf_counter()
+    for seed in range(seeds):
+        for one in seqlab.check_claims(seed=seed, jobs=jobs):
+            held[one.id].append(one.holds)
+            seconds[one.id].append(one.seconds)
+        print(f"  seed {seed}: {sum(row[-1] for row in held.values())} of {len(held)} reproduced", flush=True)
+    passed = time.perf_counter() - begun
+    changing = {id: [seed for seed, holds in enumerate(row) if not holds] for id, row in held.items() if not all(row)}
+    print(f"{len(held)} claims on {seeds} seeds, {jobs} processes: {passed:.0f} s")
+    for id, failed in changing.items():
+        print(f"  {id}: not reproduced on seeds {', '.join(map(str, failed))}")
+    print(f"  verdicts that change: {len(changing)}: {verdict(not changing)}")
+    in_all = sum(sum(row) for row in seconds.values()) / seeds
+    print(f"  seconds of all checks of one seed: {in_all:.1f}: {verdict(in_all <= MOST_IN_ALL)}")
+    slowest = sorted(seconds, key=lambda id: -max(seconds[id]))[:5]
+    for id in slowest:
+        print(f"  {id}: at most {max(seconds[id]):.2f} s: {verdict(max(seconds[id]) <= MOST_OF_ONE)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Claims that a program checks: chosen, checked, shown, asked."""
