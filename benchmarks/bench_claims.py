@@ -2,11 +2,12 @@
 
 Every claim of the ledger is checked on 20 seeds, in two processes side by side with one thread each. A verdict that
 changes is an error of the claim: its tolerance is too tight, or its draws are too few. Seconds are those of the checks
-themselves, which share the machine.
+themselves, of one claim the median over the seeds: the first in a process loads what it needs.
 
     python benchmarks/bench_claims.py [seeds] [jobs]
 """
 
+import statistics
 import sys
 import time
 from collections import defaultdict
@@ -37,9 +38,9 @@ def main() -> None:
     print(f"  verdicts that change: {len(changing)}: {verdict(not changing)}")
     in_all = sum(sum(row) for row in seconds.values()) / seeds
     print(f"  seconds of all checks of one seed: {in_all:.1f}: {verdict(in_all <= MOST_IN_ALL)}")
-    slowest = sorted(seconds, key=lambda id: -max(seconds[id]))[:5]
-    for id in slowest:
-        print(f"  {id}: at most {max(seconds[id]):.2f} s: {verdict(max(seconds[id]) <= MOST_OF_ONE)}")
+    usual = {id: statistics.median(row) for id, row in seconds.items()}
+    for id in sorted(usual, key=lambda id: -usual[id])[:5]:
+        print(f"  {id}: {usual[id]:.2f} s (at most {max(seconds[id]):.2f} s): {verdict(usual[id] <= MOST_OF_ONE)}")
 
 
 if __name__ == "__main__":

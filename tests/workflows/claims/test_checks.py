@@ -14,7 +14,7 @@ from seqlab.theory.ledger import AS_STATED, claims
 from seqlab.workflows.claims import plain_mathematics
 from seqlab.workflows.claims.check import Checks, check_claims
 from seqlab.workflows.claims.markdown import document
-from seqlab.workflows.claims.plain_mathematics import readable
+from seqlab.workflows.claims.plain_mathematics import label, readable
 from seqlab.workflows.claims.quiz import quiz_questions
 from seqlab.workflows.claims.record import Checked
 from seqlab.workflows.claims.report import report_page
@@ -220,6 +220,11 @@ def test_questions() -> None:
 )
 def test_mathematics_in_a_terminal(latex: str, plain: str) -> None:
     assert readable(latex) == plain
+
+
+def test_the_names_of_figures() -> None:
+    assert label("max |h_t − h_{t−1}|, x^{-2}") == "max |h_t − hₜ₋₁|, x⁻²"
+    assert label(r"error of $\sigma$") == "error of σ"
 
 
 def test_no_command_stands_in_two_tables() -> None:

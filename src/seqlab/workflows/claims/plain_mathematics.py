@@ -54,9 +54,17 @@ class _NotSimple(Exception):
     """It has no form in plain characters."""
 
 
+SCRIPT = re.compile(r"(?<=\w)[_^]\{[^{}$]+\}")
+
+
 def readable(text: str) -> str:
     """Text with mathematics between dollar signs, for a terminal."""
     return MATHS.sub(lambda found: _plain(found[1]) or found[0], text)
+
+
+def label(text: str) -> str:
+    """What a figure is called: mathematics as everywhere, and h_{t−1} without dollar signs."""
+    return readable(text) if "$" in text else SCRIPT.sub(lambda found: _plain(found[0]) or found[0], text)
 
 
 def _plain(latex: str) -> str | None:

@@ -12,7 +12,7 @@ from seqlab.theory.ledger import Claim
 from seqlab.training.determinism import using_threads
 from seqlab.workflows.claims.check import check_one
 from seqlab.workflows.claims.choose import chosen
-from seqlab.workflows.claims.plain_mathematics import readable
+from seqlab.workflows.claims.plain_mathematics import label, readable
 from seqlab.workflows.claims.processes import Question
 from seqlab.workflows.claims.request import Choice
 from seqlab.workflows.claims.words import VERDICTS, found, method_words, wanted
@@ -47,7 +47,7 @@ class Asked:
         lines += [readable(text) for text in (self.claim.correction, self.claim.note) if text]
         if checked.counterexample:
             lines.append(f"counterexample: {readable(checked.counterexample)}")
-        lines += [f"{readable(one.what)}: {found(one)}, wanted {wanted(one.wanted)}" for one in checked.findings[:1]]
+        lines += [f"{label(one.what)}: {found(one)}, wanted {wanted(one.wanted)}" for one in checked.findings[:1]]
         return "\n".join(lines)
 
 

@@ -18,6 +18,7 @@ from seqlab.pages.render import embedded, render
 from seqlab.theory.ledger import METHODS, Finding
 from seqlab.workflows.claims import words
 from seqlab.workflows.claims.check import Checks
+from seqlab.workflows.claims.plain_mathematics import label
 from seqlab.workflows.claims.record import Checked
 
 BESIDE = ("torch", "numpy", "sympy", "mpmath")  # what a check computes with
@@ -144,9 +145,12 @@ def _card(one: Checked) -> dict[str, Any]:
 
 def _rows(findings: Sequence[Finding]) -> list[tuple[bool, Any, str, str, str]]:
     return [
-        (f.holds, with_mathematics(f.what), words.number(f.value), words.interval(f), words.wanted(f.wanted))
-        for f in findings
+        (f.holds, _name(f.what), words.number(f.value), words.interval(f), words.wanted(f.wanted)) for f in findings
     ]
+
+
+def _name(what: str) -> Any:
+    return with_mathematics(what) if "$" in what else label(what)
 
 
 def _anchor(subject: str) -> str:

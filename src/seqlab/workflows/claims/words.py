@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from seqlab.theory.ledger import AS_STATED, METHODS, Claim, Finding, Limits
-from seqlab.workflows.claims.plain_mathematics import readable
+from seqlab.workflows.claims.plain_mathematics import label, readable
 from seqlab.workflows.claims.record import Checked, Tried
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def list_row(claim: Claim) -> list[str]:
 
 
 def finding_rows(findings: Sequence[Finding]) -> list[list[str]]:
-    return [["✓" if one.holds else "✗", readable(one.what), found(one), wanted(one.wanted)] for one in findings]
+    return [["✓" if one.holds else "✗", label(one.what), found(one), wanted(one.wanted)] for one in findings]
 
 
 def failed_rows(failed: Sequence[Checked]) -> list[list[str]]:
@@ -90,7 +90,7 @@ def form_words(form: Tried) -> str:
     against = next((one for one in form.evidence.findings if not one.holds), None)
     if against is None:
         return f"{name} passes the test"
-    return f"{name}: refuted, {readable(against.what)} {found(against)}, wanted {wanted(against.wanted)}"
+    return f"{name}: refuted, {label(against.what)} {found(against)}, wanted {wanted(against.wanted)}"
 
 
 def claim_parts(claim: Claim) -> list[tuple[str, str]]:
