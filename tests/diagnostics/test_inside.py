@@ -79,6 +79,9 @@ def test_the_norm_of_the_softmax_jacobian() -> None:
     plain = torch.stack([(torch.diag(row) - torch.outer(row, row)).norm() for row in p])
     assert (softmax_jacobian_norm(p) - plain).abs().max() < 1e-12
     assert softmax_jacobian_norm(torch.tensor([1.0, 0.0])) == 0
+    saturated = torch.tensor([0.0, -40.0], dtype=torch.float64).softmax(-1)  # ‖·‖ = 2 p_1 p_2
+    exact = 2 * float(saturated[1])
+    assert softmax_jacobian_norm(saturated).item() == pytest.approx(exact, rel=1e-12, abs=0)
 
 
 def test_gates_heads_and_parameters() -> None:

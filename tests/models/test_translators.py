@@ -205,6 +205,15 @@ def test_distances_count_from_where_decoding_stands() -> None:
     assert found.tolist() == [[2, 1, 0, 1], [3, 2, 1, 0]]
 
 
+def test_a_pointer_that_is_sure_to_copy_decodes_with_the_probabilities_that_it_was_trained_on() -> None:
+    """What is not in the source has (1 − σ(40)) p, of which 1 − σ would leave nothing."""
+    z, x, y = torch.randn(1, 1, V, dtype=torch.float64), torch.tensor([[0, 1]]), torch.tensor([4])
+    copy, weights = torch.tensor([[40.0]], dtype=torch.float64), torch.full((1, 1, 2), 0.5, dtype=torch.float64)
+    decoded = mixed_logarithms(z, copy, weights, x)[0, 0, 4]
+    trained = mixed_nats(z[0].log_softmax(-1)[:, 4], copy[0], weights[0], x, y)
+    assert decoded.item() == pytest.approx(-trained.item(), rel=1e-12)
+
+
 def test_the_mixture_is_a_distribution_and_its_loss_is_its_own() -> None:
     torch.manual_seed(0)
     B, T, S = 3, 4, 6

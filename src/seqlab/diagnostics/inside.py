@@ -168,9 +168,16 @@ def _attention_rows(seen: Any, tap: str) -> list[Tensor]:
 
 
 def softmax_jacobian_norm(p: Tensor) -> Tensor:
-    """‖diag(p) − p pᵀ‖_F = √(Σp² − 2Σp³ + (Σp²)²).    (…, S) -> (…)"""
-    squares = p.square().sum(-1)
-    return (squares - 2 * p.pow(3).sum(-1) + squares.square()).clamp(min=0).sqrt()
+    """‖diag(p) − p pᵀ‖_F, from positive terms only, so that nothing cancels where one p is nearly 1.    (…, S) -> (…)
+
+    ‖·‖² = Σ_i p_i² ((1 − p_i)² + Σ_{j≠i} p_j²),    1 − p_i = Σ_{j≠i} p_j
+    """
+    largest, place = p.max(-1, keepdim=True)
+    others = p.scatter(-1, place, 0.0)
+    rest, squares = others.sum(-1, keepdim=True), others.square().sum(-1, keepdim=True)
+    of_largest = largest.square() * (rest.square() + squares)
+    of_others = others.square() * ((1 - others).square() + largest.square() + squares - others.square())
+    return (of_largest + of_others.sum(-1, keepdim=True)).squeeze(-1).sqrt()
 
 
 # --------------------------------------------------------------------------- parameters

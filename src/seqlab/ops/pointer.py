@@ -59,7 +59,6 @@ def mixed_logarithms(z: Tensor, copy: Tensor, weights: Tensor, x: Tensor) -> Ten
 
     z (B, T, V), copy (B, T), weights (B, T, S), x (B, S) -> (B, T, V)
     """
-    c = torch.sigmoid(copy)[..., None]
-    p = (1 - c) * torch.softmax(z, -1)
-    p = p.scatter_add(-1, x[:, None, :].expand_as(weights), c * weights)
+    c, rest = torch.sigmoid(copy)[..., None], torch.sigmoid(-copy)[..., None]  # 1 − c would lose all digits
+    p = (rest * torch.softmax(z, -1)).scatter_add(-1, x[:, None, :].expand_as(weights), c * weights)
     return p.clamp(min=TINY).log()
