@@ -51,7 +51,7 @@ def test_unusable_files(seqlab_command: Command, tmp_path: Path, name: str) -> N
         (["lm", "generate", "."], 2, "is not a run folder"),
         (["lm", "perplexity", "nowhere"], 2, "no text is named"),
         (["lm"], 2, "a command is missing"),
-        (["qqqq"], 2, "unknown command 'qqqq'; known: classify, data, demo, diagnose, lm"),
+        (["qqqq"], 2, "unknown command 'qqqq'; known: claims, classify, cost, data, demo, diagnose, lm"),
         (["lm", "trian"], 2, "unknown command 'trian'; did you mean 'train'?"),
         (["data", "get", "shakespear"], 2, "unknown corpus 'shakespear'; did you mean 'shakespeare'?"),
         (["lm", "train", "pydoc", "--encoding", "hex"], 2, "--encoding 'hex' is not known"),

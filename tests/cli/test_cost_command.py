@@ -133,7 +133,7 @@ def test_wrong_use(seqlab_command: Command, words: str, message: str) -> None:
 def test_a_calibration_that_is_damaged_or_of_another_machine(
     seqlab_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables = {kind: Table(((1.0,),), (1e-6,)) for kind in machine.KINDS}
+    tables = {kind: Table(((1.0,),) * axes, (1e-6,)) for kind, axes in machine.KINDS.items()}
     made = Calibration(machine.machine_identity(), tables, 1e-6, 1e-3)
     monkeypatch.setattr(machine, "calibrate", lambda **_: made)
     words = ("cost", "--model", "gru", "--context", "8", *TINY)

@@ -152,7 +152,8 @@ def test_other_data_are_refused(trained: Callable[..., Run], task: Task, tmp_pat
         train(task, {}, out=tmp_path / "run", resume=True)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+# Two threads of a run wait for those of the test beside it: that half of the test takes minutes and is in check-long.
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_the_threads_of_the_run_are_kept(
     trained: Callable[..., Run], task: Task, tmp_path: Path, threads: int, monkeypatch: Any
 ) -> None:
@@ -228,7 +229,7 @@ def wait_for_lines(folder: Path, wanted: int, process: subprocess.Popen[str]) ->
         time.sleep(0.005)
 
 
-LONG = {"budget": "1200steps", "eval_every": 100, "patience": 0}
+LONG = {"budget": "600steps", "eval_every": 50, "patience": 0}
 
 
 def test_sigkill_and_signals(task: Task, trained: Callable[..., Run], tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def check_weights(task: Task, settings: Any, data: Any) -> None:
     fits = next((width for width, size in sizes if size is not None and size <= spare), None)
     raise UsageError(
         f"the model's weights, gradients and moments need {human_bytes(needed)} of memory and "
-        f"{human_bytes(spare)} can be had here; {_choose_smaller(task, settings)}"
+        f"{human_bytes(spare)} can be had here; {choose_smaller(task, settings)}"
         + (f" (they would fit with --width {fits})" if fits else "")
     )
 
@@ -211,7 +211,7 @@ def _smaller_that_fits(task: Task, settings: Any, data: Any, length: int, spare:
         if pieces is not None:
             value = getattr(changed.model if flag == "width" else changed.training, flag)
             return f"{_said(changed.training, pieces, f'--{flag} {value}')} would fit"
-    return _choose_smaller(task, settings)
+    return choose_smaller(task, settings)
 
 
 def _shorter(settings: Any, length: int) -> list[tuple[str, Any]]:
@@ -239,7 +239,7 @@ def _halved(start: int, least: int) -> list[int]:
     return [start >> k for k in range(start.bit_length()) if start >> k >= least]
 
 
-def _choose_smaller(task: Task, settings: Any) -> str:
+def choose_smaller(task: Task, settings: Any) -> str:
     flags = [f"--{dashed(name)}" for name in task.smaller(settings)]
     if not flags:
         return "free some memory"

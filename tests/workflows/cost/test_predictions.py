@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.workflows.cost.test_estimate import KINDS, asked
+from tests.workflows.cost.test_costed_settings import KINDS, asked
 
 import seqlab
 from seqlab.core.errors import UsageError
@@ -124,7 +124,7 @@ def test_what_does_not_fit_says_what_would(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.fits is False
     said = words.fits(found)
     assert said.startswith("it does not fit")
-    assert "choose a smaller --size or --width" in said
+    assert "choose a smaller --size" in said
 
 
 # --------------------------------------------------------------------------- the calibration
@@ -136,7 +136,7 @@ def quick_calibration(monkeypatch: pytest.MonkeyPatch) -> list[Calibration]:
     made: list[Calibration] = []
 
     def calibrate(progress: Any = None) -> Calibration:
-        tables = {kind: Table(((1.0,),), (1e-6,)) for kind in machine.KINDS}
+        tables = {kind: Table(((1.0,),) * axes, (1e-6,)) for kind, axes in machine.KINDS.items()}
         made.append(Calibration(machine.machine_identity(), tables, 1e-6, 1e-3))
         return made[-1]
 

@@ -27,7 +27,7 @@ from seqlab.diagnostics.forecast import (
     step_seconds,
 )
 from seqlab.diagnostics.machine import Calibration, calibration_of
-from seqlab.runs.estimate import BYTES_PER_ITEM, MUCH, Traded, what_fits
+from seqlab.runs.estimate import BYTES_PER_ITEM, MUCH, Traded, choose_smaller, what_fits
 from seqlab.runs.task import find_task
 from seqlab.training.plan import Learning
 from seqlab.workflows.cost.drawn import draw
@@ -127,7 +127,12 @@ def predict(request: Request, calibration: Callable[[], Calibration], reporter: 
     spare = available_bytes()
     remedy = None
     if spare is not None and memory.needed > spare:
-        remedy = what_fits(model, learning, settings.training, rehearsal, memory, spare)
+
+        def smaller(length: int) -> str:
+            fits = f"--context {length} --accumulate {rehearsal.rows} would fit"
+            return fits if length else choose_smaller(task, settings)
+
+        remedy = what_fits(model, learning, settings.training, rehearsal, memory, spare, smaller)
     traded = _traded(model, learning, settings, calibration)
     return Prediction(step, memory, spare, remedy, traded)
 
