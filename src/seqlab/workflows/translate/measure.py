@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from seqlab.core.reporting import Reporter
 from seqlab.core.types import IGNORED, PairBatch
+from seqlab.diagnostics.forecast import give_back
 from seqlab.evaluation.translation import Difference, TranslationFigures, bleu_of, difference_of, figures_of
 from seqlab.training.objectives import Score
 from seqlab.workflows.translate.data import Prepared
@@ -22,6 +23,7 @@ from seqlab.workflows.translate.run import TranslatorRun
 QUICK_PAIRS = 400  # scored on the way
 QUICK_SENTENCES = 48  # translated on the way, greedily
 TOKENS_AT_ONCE, PIECE = 2_000, 256  # tokens scored together; of one very long target
+BATCHES_HELD = 8  # batches of different shapes leave holes in the memory, which is then given back
 VALIDATION_BLEU, VALIDATION_BITS = "validation_bleu", "validation_bits_per_byte"
 COPYING = "copying the source"
 
@@ -41,13 +43,15 @@ def nats_of_each(model: Any, data: Prepared, pairs: Places) -> NDArray[np.float6
     found = np.zeros(len(pairs))
     sizes = np.maximum(*data.pairs.sizes)[pairs]
     order = np.argsort(-sizes, kind="stable")
-    start = 0
+    start = done = 0
     while start < len(order):
         places = order[start : start + max(1, TOKENS_AT_ONCE // int(sizes[order[start]]))]
         batch = data.pairs.batch(pairs[places])
         nats = model.nats_of_rows(batch) if len(places) > 1 else nats_in_pieces(model, batch)
         found[places] = nats.double().numpy()
-        start += len(places)
+        start, done = start + len(places), done + 1
+        if done % BATCHES_HELD == 0:
+            give_back()
     return found
 
 
@@ -88,6 +92,7 @@ def quick_validation(model: Any, data: Prepared) -> Score:
     chosen = some_of(data.pairs_of("validation"), QUICK_PAIRS)
     total, count = nats_of_pairs(model, data, chosen)
     bits = total / math.log(2) / bytes_of_pairs(data, chosen).sum()
+    give_back()
     interpreter = Interpreter(model, data.tokenizer, data.languages)
     translations: list[str] = []
     references: list[str] = []
@@ -159,6 +164,7 @@ def _translated(
                         found[number][place] = some[place][0]
                     done += len(batch.places)
                 reporter.advance(done)
+            give_back()
     return found
 
 
