@@ -229,11 +229,11 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
 def shared_flags(arguments: argparse.Namespace) -> Flags:
     """What every run is told. No dropout: with it softmax attention would leave its fused kernel.
 
-    No patience: every run spends all it has.
+    No patience: every run spends all it has. No guide: it is the networks that are compared.
     """
     names = ("tokenizer", "split", "width", "depth", "heads", "learning_rate")
     said = {name: getattr(arguments, name) for name in names}
-    return {"model": "transformer", "size": "small", "dropout": 0.0, "patience": 0} | said
+    return {"model": "transformer", "size": "small", "dropout": 0.0, "patience": 0, "guide": "none"} | said
 
 
 def rows_per_step(tokens: int, context: int) -> int:

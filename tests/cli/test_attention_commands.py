@@ -22,7 +22,21 @@ def write_reviews(path: Path) -> None:
 @pytest.fixture
 def trained(seqlab_command: Command, tmp_path: Path) -> Path:
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
-    words = ("lm", "train", "text.txt", "--model", "transformer", "--tokenizer", "char", "--heads", "2", "--out", "run")
+    words = (
+        "lm",
+        "train",
+        "text.txt",
+        "--guide",
+        "none",
+        "--model",
+        "transformer",
+        "--tokenizer",
+        "char",
+        "--heads",
+        "2",
+        "--out",
+        "run",
+    )
     answer = seqlab_command(*words, *TINY_FLAGS)
     assert answer.code == 0, answer.err
     return tmp_path / "run"
@@ -52,7 +66,19 @@ def test_a_language_model(seqlab_command: Command, trained: Path, tmp_path: Path
 
 def test_an_attentive_rnn_has_one_head(seqlab_command: Command, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
-    words = ("lm", "train", "text.txt", "--model", "attentive-rnn", "--tokenizer", "char", "--out", "run")
+    words = (
+        "lm",
+        "train",
+        "text.txt",
+        "--guide",
+        "none",
+        "--model",
+        "attentive-rnn",
+        "--tokenizer",
+        "char",
+        "--out",
+        "run",
+    )
     assert seqlab_command(*words, *TINY_FLAGS).code == 0
     found = seqlab_command("diagnose", "attention", "run", "--json", *FEW).json
     assert [row["layer"] for row in found["heads"]] == ["recurrent.layers.0"]
@@ -133,7 +159,20 @@ def test_what_cannot_be_looked_at(seqlab_command: Command, trained: Path, tmp_pa
         assert answer.code == (1 if "none.txt" in words else 2), words
         assert said in answer.err
         assert answer.err.replace(NOTE, "").count("\n") == 1
-    train = ("lm", "train", "text.txt", "--model", "gru", "--tokenizer", "char", "--out", "gru", *TINY_FLAGS)
+    train = (
+        "lm",
+        "train",
+        "text.txt",
+        "--guide",
+        "none",
+        "--model",
+        "gru",
+        "--tokenizer",
+        "char",
+        "--out",
+        "gru",
+        *TINY_FLAGS,
+    )
     assert seqlab_command(*train).code == 0
     answer = seqlab_command("diagnose", "attention", "gru")
     assert (answer.code, "the run gru is a gru: it has no attention to look at" in answer.err) == (2, True)

@@ -15,7 +15,20 @@ TEXT = "the cat sat on the mat and the dog sat on the log\n" * 60
 def trained(seqlab_command: Command, tmp_path: Path) -> Path:
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     answer = seqlab_command(
-        *("lm", "train", "text.txt", "--model", "lstm", "--tokenizer", "char", "--out", "run", *TINY_FLAGS)
+        *(
+            "lm",
+            "train",
+            "text.txt",
+            "--guide",
+            "none",
+            "--model",
+            "lstm",
+            "--tokenizer",
+            "char",
+            "--out",
+            "run",
+            *TINY_FLAGS,
+        )
     )
     assert answer.code == 0, answer.err
     return tmp_path / "run"

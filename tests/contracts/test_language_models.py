@@ -1,5 +1,6 @@
 """What holds for every registered language model: registering one tests it."""
 
+import itertools
 import json
 from typing import Any
 
@@ -15,6 +16,8 @@ from seqlab.core.registry import MODELS
 from seqlab.core.state import detach, join, pack, split, tensors_of, unpack
 from seqlab.core.traits import traits_of
 from seqlab.models import build_lm
+from seqlab.models.guided import GATES, Guide, GuidedLM
+from seqlab.models.ngram import NGramLM
 
 V = 11
 OWN = "examples.own_model:CausalConvolutionLM"
@@ -35,6 +38,8 @@ for _kind in sorted(MODELS.keys() - {"bigram"}):
             VARIANTS += [(_kind, dict(width=16, depth=depth, tied=_tied)) for depth in (1, 2)]
 VARIANTS.append(("convolution", dict(width=16, depth=2)))
 VARIANTS.append(("bigram", dict(width=16, vector_width=6)))
+_GUIDED = [(kind, sizes) for kind, sizes in VARIANTS if kind != "bigram" and "features" not in sizes]
+VARIANTS += [(kind, sizes | {"guide": order}) for (kind, sizes), order in zip(_GUIDED, itertools.cycle((1, 3, 6)))]
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +50,8 @@ def own_model(monkeypatch: pytest.MonkeyPatch) -> None:
 def named(variant: tuple[str, dict[str, Any]]) -> str:
     kind, sizes = variant
     special = [str(sizes[key]) for key in ("positions", "attention", "features", "score") if key in sizes]
-    return "-".join([kind, *(special or [str(sizes.get("depth", 1))]), *(["tied"] if sizes.get("tied") else [])])
+    led = [f"led by {sizes['guide']}-grams"] if "guide" in sizes else []
+    return "-".join([kind, *(special or [str(sizes.get("depth", 1))]), *(["tied"] if sizes.get("tied") else []), *led])
 
 
 @pytest.fixture(params=VARIANTS, ids=named)
@@ -57,7 +63,18 @@ def variant(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 @pytest.fixture
 def lm(variant: tuple[str, dict[str, Any]]) -> Any:
     kind, sizes = variant
-    return build_lm(kind, vocab_size=V, **sizes).double().eval()
+    return build(kind, **sizes).double().eval()
+
+
+def build(kind: str, guide: int | None = None, seed: int = 0, **sizes: Any) -> Any:
+    """With an order, led by n-grams of some text; its output layer is drawn, since it would start with zeros."""
+    if guide is None:
+        return build_lm(kind, vocab_size=V, seed=seed, **sizes)
+    text = torch.randint(0, V, (300,), generator=torch.Generator().manual_seed(5)).numpy()
+    led = GuidedLM(build_lm(kind, vocab_size=V + GATES, seed=seed, **sizes), Guide(NGramLM.fit(text, V, guide)))
+    for weight in (p for p in led.network.parameters() if not p.any() and p.ndim > 1):
+        torch.nn.init.normal_(weight, std=0.5, generator=torch.Generator().manual_seed(6))
+    return led
 
 
 def longest(lm: Any) -> int:
@@ -175,7 +192,7 @@ def test_every_weight_learns(lm: Any) -> None:
 
 def test_loading_the_weights_gives_the_same_model(lm: Any, variant: tuple[str, dict[str, Any]]) -> None:
     kind, sizes = variant
-    other = build_lm(kind, vocab_size=V, seed=9, **sizes).double().eval()
+    other = build(kind, seed=9, **sizes).double().eval()
     ids = random_ids(2, 8)
     assert not close(other(ids)[0], lm(ids)[0])
     other.load_state_dict(lm.state_dict())
@@ -186,10 +203,10 @@ def test_the_weights_depend_on_the_seed_alone(variant: tuple[str, dict[str, Any]
     kind, sizes = variant
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    one = build_lm(kind, vocab_size=V, seed=4, **sizes)
+    one = build(kind, seed=4, **sizes)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(2)
-    two = build_lm(kind, vocab_size=V, seed=4, **sizes)
+    two = build(kind, seed=4, **sizes)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
 
 

@@ -98,7 +98,7 @@ def not_shown(seen: Seen) -> set[str]:
 @pytest.fixture(params=models.VARIANTS, ids=models.named)
 def lm(request: pytest.FixtureRequest) -> Any:
     kind, sizes = request.param
-    return build_lm(kind, vocab_size=V, **sizes)
+    return models.build(kind, **sizes)
 
 
 def read_in_pieces(lm: Any) -> list[Tensor]:

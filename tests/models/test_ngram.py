@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import seqlab.core
 from seqlab.core.errors import DataError, UsageError
-from seqlab.models.ngram import FIXED_DISCOUNTS, NGramLM, discounts_from
+from seqlab.models.counting import FIXED_DISCOUNTS, discounts_from
+from seqlab.models.ngram import NGramLM
 
 V = 5
 

@@ -324,7 +324,7 @@ def test_a_refused_training_leaves_nothing_and_its_remedy_finishes(
     wanted = asked("translate", tmp_path)
     flags = wanted[0].trial(tmp_path) | {"dropout": 0.0}
     limit(None)
-    limit(int(0.6 * checked(wanted).needed))
+    limit(int(0.45 * checked(wanted).needed))
     with pytest.raises(UsageError, match="--accumulate 4 would fit, with the same gradients") as caught:
         train(wanted[0], flags, out=tmp_path / "run", threads=1)
     assert not (tmp_path / "run").exists()
@@ -419,7 +419,7 @@ def test_the_steps_of_a_time_budget_are_timed_not_estimated(tmp_path: Path, monk
     budgets: list[float] = []
     monkeypatch.setattr(plan, "measure_step", lambda *given: budgets.append(given[3]) or 0.01)
     monkeypatch.setattr(session, "estimate", lambda *_: Estimate(MEMORY, StepSeconds(1e9, 1e9, 1e9, True), 1e9))
-    begun_session = begun("lm", tmp_path, budget="2s")
+    begun_session = begun("lm", tmp_path, budget="2s", guide="none")
     assert budgets == [2.0]
     assert plan.LEAST_SHARE * 200 <= begun_session.record["steps"] <= 200
     assert begun_session.record["seconds_per_step"] == 0.01

@@ -66,7 +66,9 @@ def test_a_run_that_recomputes_can_be_diagnosed(small_text: Path, tmp_path: Path
     sizes = tiny_for("transformer", model="transformer", heads=2, depth=2)
     found = []
     for recompute in (False, True):
-        run = seqlab.train_lm(small_text, out=tmp_path / f"{recompute}" / "run", recompute=recompute, **sizes)
+        run = seqlab.train_lm(
+            small_text, out=tmp_path / f"{recompute}" / "run", recompute=recompute, guide="none", **sizes
+        )
         assert run.model.blocks[0].recompute is recompute
         gradients = diagnose_gradients(run.folder, out=tmp_path / f"{recompute}-g.html", length=8, sequences=4)
         attention = diagnose_attention(run.folder, out=tmp_path / f"{recompute}-a.html", length=8, sequences=4)

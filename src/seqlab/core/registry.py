@@ -41,6 +41,9 @@ TRANSLATORS: dict[str, str] = {
     "lstm": "seqlab.models.recurrent_translator:LSTMTranslator",
 }
 
+# What can lead a neural language model; `none`: nothing does.
+GUIDES = ("ngram", "none")
+
 # Variants that layers are made in.
 POSITIONS = ("rotary", "sinusoidal", "learned")
 ATTENTIONS = ("softmax", "separable", "random_features")

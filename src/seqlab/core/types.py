@@ -61,6 +61,7 @@ class TokenBatch:
     inputs: Tensor  # (B, T) ids
     targets: Tensor  # (B, T) ids, the inputs shifted by one
     fresh: bool
+    guide: Tensor | None = None  # (B, T, V) ln p of every token by counts that have not seen the targets
 
     @property
     def count(self) -> int:
@@ -68,8 +69,10 @@ class TokenBatch:
 
     def cut(self, pieces: int) -> Sequence[TokenBatch]:
         pieces = min(pieces, len(self.inputs))
-        parts = zip(self.inputs.chunk(pieces), self.targets.chunk(pieces), strict=True)
-        return [TokenBatch(inputs, targets, self.fresh) for inputs, targets in parts]
+        inputs, targets = self.inputs.chunk(pieces), self.targets.chunk(pieces)
+        guides: Sequence[Tensor | None] = [None] * len(inputs) if self.guide is None else self.guide.chunk(pieces)
+        parts = zip(inputs, targets, guides, strict=True)
+        return [TokenBatch(some, wanted, self.fresh, guide) for some, wanted, guide in parts]
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,20 @@ gets its own share of the batch; the shares together are the batch that one proc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from seqlab.core.errors import DataError, UsageError
 from seqlab.core.seeding import numpy_generator
 from seqlab.core.types import PairCounts, TokenBatch
 
+Guide = Callable[[NDArray[np.int64]], Tensor]  # places of a text (B, T) -> ln p of every token there (B, T, V)
 BEGIN_EVERY = 8  # one window in so many starts with the begin id, so that the model learns how texts begin
 
 
@@ -28,9 +31,14 @@ def own_share(rows: int, rank: int, world: int) -> slice:
 
 
 class _RowBatches:
-    """What both orders share: `batch` rows of `context` targets, each with the inputs that stand before them."""
+    """What both orders share: `batch` rows of `context` targets, each with the inputs that stand before them.
 
-    def __init__(self, ids: NDArray[Any], begin_id: int, batch: int, context: int, seed: int) -> None:
+    A guide says what it expects at every target, from the text before it, also of the first target of a row.
+    """
+
+    def __init__(
+        self, ids: NDArray[Any], begin_id: int, batch: int, context: int, seed: int, guide: Guide | None = None
+    ) -> None:
         if len(ids) < context:
             raise DataError(
                 f"the training text has {len(ids):,} tokens, fewer than one context of {context}; "
@@ -38,7 +46,7 @@ class _RowBatches:
             )
         self.context = context
         self.batch = min(batch, len(ids) // context)
-        self._ids, self._begin_id, self._seed = ids, begin_id, seed
+        self._ids, self._begin_id, self._seed, self._guide = ids, begin_id, seed, guide
 
     @property
     def count_per_step(self) -> int:
@@ -46,11 +54,12 @@ class _RowBatches:
 
     def _at(self, first_targets: NDArray[np.int64], begins: NDArray[np.bool_], fresh: bool) -> TokenBatch:
         """The rows whose first targets stand at these positions; where a row begins, the begin id is read first."""
-        positions = first_targets[:, None] + np.arange(-1, self.context)
-        block = torch.from_numpy(self._ids[positions % len(self._ids)].astype(np.int64))
+        positions = (first_targets[:, None] + np.arange(-1, self.context)) % len(self._ids)
+        block = torch.from_numpy(self._ids[positions].astype(np.int64))
         inputs = block[:, :-1].contiguous()
         inputs[torch.from_numpy(begins), 0] = self._begin_id
-        return TokenBatch(inputs, block[:, 1:].contiguous(), fresh)
+        guide = None if self._guide is None else self._guide(positions[:, 1:])
+        return TokenBatch(inputs, block[:, 1:].contiguous(), fresh, guide)
 
 
 class StreamBatches(_RowBatches):
@@ -61,8 +70,10 @@ class StreamBatches(_RowBatches):
     begin id stands before the first target of every stream.
     """
 
-    def __init__(self, ids: NDArray[Any], begin_id: int, batch: int, context: int, seed: int) -> None:
-        super().__init__(ids, begin_id, batch, context, seed)
+    def __init__(
+        self, ids: NDArray[Any], begin_id: int, batch: int, context: int, seed: int, guide: Guide | None = None
+    ) -> None:
+        super().__init__(ids, begin_id, batch, context, seed, guide)
         self._starts = lru_cache(maxsize=1)(self._epoch_starts)
 
     @property
@@ -87,8 +98,10 @@ class WindowBatches(_RowBatches):
     Every batch is `fresh`. The begin id stands before the first target of the text, and of one window in eight.
     """
 
-    def __init__(self, ids: NDArray[Any], begin_id: int, batch: int, context: int, seed: int) -> None:
-        super().__init__(ids, begin_id, batch, context, seed)
+    def __init__(
+        self, ids: NDArray[Any], begin_id: int, batch: int, context: int, seed: int, guide: Guide | None = None
+    ) -> None:
+        super().__init__(ids, begin_id, batch, context, seed, guide)
         self._windows = len(ids) // context
         self._order = lru_cache(maxsize=1)(self._shuffled)
 

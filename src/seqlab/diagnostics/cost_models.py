@@ -12,6 +12,7 @@ from seqlab.diagnostics.cost_terms import Inside, Use, parameters, products, sav
 from seqlab.models.averaging import AveragingClassifier
 from seqlab.models.bigram import BigramLM
 from seqlab.models.encoder_classifier import EncoderClassifier
+from seqlab.models.guided import GuidedLM
 from seqlab.models.recurrent_lm import RecurrentLM, _NormedStack
 from seqlab.models.recurrent_translator import RecurrentTranslator, SourceAttention
 from seqlab.models.transformer_lm import TransformerLM
@@ -61,6 +62,14 @@ def transformer_lm(model: TransformerLM, use: Use) -> Terms:
         yield Inside("norm", use)
     yield Inside("output", use)
     yield from loss(use, model.vocab_size)
+
+
+def guided_lm(model: GuidedLM, use: Use) -> Terms:
+    """z + g · ln p: one multiply-add a token forward, one for the gradient by g. Rows of counts are looked up."""
+    rows = (*use.rows, ("V", model.vocab_size))
+    yield Inside("network", use)
+    yield products("guide", *rows, backward=1)
+    yield saved("guide", use, *rows)
 
 
 # --------------------------------------------------------------------------- classifiers
@@ -156,6 +165,7 @@ MODEL_TERMS: dict[type[nn.Module], TermsOf] = {
     RecurrentLM: recurrent_lm,
     _NormedStack: normed_stack,
     TransformerLM: transformer_lm,
+    GuidedLM: guided_lm,
     EncoderClassifier: encoder_classifier,
     AveragingClassifier: averaging,
     TransformerTranslator: transformer_translator,

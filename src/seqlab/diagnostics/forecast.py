@@ -37,12 +37,12 @@ from seqlab.training.optim import optimiser_for
 from seqlab.training.plan import Learning
 
 FEW, SOME = 2, 4  # rows of the two pieces that are always rehearsed
-QUICK = 0.8  # seconds: what takes less is rehearsed, and timed, as it is
+QUICK = 1.5  # seconds: what takes less is rehearsed, and timed, as it is
 LONG = 2048  # positions of a row from which on shorter ones are rehearsed
 SHARES = (1 / 16, 1 / 8, 1 / 4)  # of such a row
 SAMPLED = 24  # batches whose sizes are looked at
 STRATA = (1 / 8, 3 / 8, 5 / 8, 7 / 8)  # of the sampled batches by size: these stand for all
-SCATTER, SCATTER_AGAIN = 1.25, 2.0  # measured: docs/benchmarks.md
+SCATTER, SCATTER_AGAIN, SCATTER_UNEVEN = 1.25, 2.0, 2.5  # measured: docs/benchmarks.md
 READ_CALLS = 2  # of the model, after which reading holds what it ever will
 
 
@@ -79,7 +79,8 @@ class Rehearsal:
     """What a piece of some rows of the largest batch takes, for any number of rows.
 
     A process holds more than its tensors: what was freed lies scattered between what is used. A step holds `scatter`
-    times its tensors, and `scatter_again` times where it takes and frees the same again and again, in pieces.
+    times its tensors, and `scatter_again` times where it takes and frees the same again and again, in pieces. Where
+    batches differ in their rows it is most.
     """
 
     at: Callable[[int], float]  # rows of a piece -> bytes at its worst moment
@@ -122,7 +123,9 @@ class Rehearsal:
 
 def rehearse_memory(model: nn.Module, learning: Learning, read: Callable[[], Any] | None = None) -> Rehearsal:
     """From the largest of some batches, and from the first calls of `read`, which has the model read held-out data."""
-    batch = max(_sampled(learning)[1], key=_numbers)
+    batches = _sampled(learning)[1]
+    batch = max(batches, key=_numbers)
+    uneven = len({_rows(one) for one in batches}) > 1  # each leaves holes that the next does not fill
     gradients = sum(w.numel() * w.element_size() for w in model.parameters() if w.requires_grad)
     with _untouched(model):
         watched = _Watched(model, learning, batch)
@@ -135,8 +138,8 @@ def rehearse_memory(model: nn.Module, learning: Learning, read: Callable[[], Any
         reading=int(reading),
         of_length=watched.bytes_of_length if watched.length else None,
         length=watched.length,
-        scatter=SCATTER_AGAIN if _recomputes(model) else SCATTER,
-        scatter_again=SCATTER_AGAIN,
+        scatter=SCATTER_UNEVEN if uneven else SCATTER_AGAIN if _recomputes(model) else SCATTER,
+        scatter_again=SCATTER_UNEVEN if uneven else SCATTER_AGAIN,
     )
 
 
@@ -390,7 +393,8 @@ def _rows(batch: Batch) -> int:
 
 
 def _shortened(batch: TokenBatch, length: int) -> TokenBatch:
-    return replace(batch, inputs=batch.inputs[:, :length], targets=batch.targets[:, :length])
+    guide = None if batch.guide is None else batch.guide[:, :length]
+    return replace(batch, inputs=batch.inputs[:, :length], targets=batch.targets[:, :length], guide=guide)
 
 
 def _numbers(batch: Any) -> int:

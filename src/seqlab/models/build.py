@@ -14,6 +14,7 @@ from seqlab.core.settings.fields import check_value
 from seqlab.core.settings.lm import LMSettings, LMTrainingSettings, ModelSettings, fill_lm, model_fields
 from seqlab.layers import BlockStyle
 from seqlab.layers.recompute import recompute_blocks
+from seqlab.models.guided import GATES, Guide, GuidedLM
 
 FIELDS = {f.name: f for f in (*fields(ModelSettings), *fields(LMTrainingSettings))}
 STYLE = {f.name for f in fields(BlockStyle)} & {f.name for f in fields(ModelSettings)}
@@ -34,12 +35,13 @@ def build_lm(kind: str, vocab_size: int, *, seed: int = 0, **sizes: Any) -> Any:
         return constructor(vocab_size=vocab_size, **_with_style(defaults | sizes))
 
 
-def build_lm_from_settings(settings: LMSettings, vocab_size: int) -> Any:
-    """The model that filled settings describe."""
-    model = build_lm(settings.model.kind, vocab_size, seed=settings.training.seed, **_sizes(settings))
+def build_lm_from_settings(settings: LMSettings, vocab_size: int, guide: Guide | None = None) -> Any:
+    """The model that filled settings describe; with a guide, the network that it leads."""
+    outputs = vocab_size + (0 if guide is None else GATES)
+    model = build_lm(settings.model.kind, outputs, seed=settings.training.seed, **_sizes(settings))
     if settings.training.recompute:
         recompute_blocks(model, settings.model.kind)
-    return model
+    return model if guide is None else GuidedLM(model, guide)
 
 
 def outline_lm(settings: LMSettings, vocab_size: int) -> Any:

@@ -17,7 +17,7 @@ Where one of n_1 … n_4 is zero, or a discount falls outside ]0, i], that order
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -31,12 +31,9 @@ from seqlab.core.errors import DamageError, DataError
 from seqlab.core.settings.lm import ORDER
 from seqlab.core.state import BatchFirstState, join_at_the_end
 from seqlab.core.traits import Traits
+from seqlab.models.counting import NOT_SEEN, Ids, adjusted_counts, count_grams, discounts_from
 
-FIXED_DISCOUNTS = (0.5, 1.0, 1.5)
 MOST_TOKENS = 1 << 28  # of training text: beyond it the counts would not fit into an ordinary memory
-NOT_SEEN = -1
-
-Ids = NDArray[np.int64]
 Probabilities = NDArray[np.float64]
 
 
@@ -118,10 +115,11 @@ class NGramLM(nn.Module):
         if not 0 < len(ids) <= MOST_TOKENS:
             raise DataError(f"n-grams count a text of 1 to {MOST_TOKENS:,} tokens; this one has {len(ids):,}")
         symbols = vocab_size + 1
-        counted = list(_count(np.concatenate([[vocab_size], ids]).astype(np.int64), symbols, order))
+        tokens = np.concatenate([[vocab_size], ids]).astype(np.int64)
+        counted = [grams for grams, _ in count_grams(tokens, symbols, order)]
         model.levels = tuple(
             Level(grams.keys, counts, discounts_from(counts), symbols, grams.n_contexts)
-            for grams, counts in zip(counted, _adjusted_counts(counted, vocab_size), strict=True)
+            for grams, counts in zip(counted, adjusted_counts(counted, vocab_size), strict=True)
         )
         return model
 
@@ -137,11 +135,11 @@ class NGramLM(nn.Module):
     # ---- saving
 
     def tensors(self) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {"sizes": torch.tensor([self.vocab_size, self.order])}
+        found: dict[str, Tensor] = {"sizes": torch.tensor([self.vocab_size, self.order], device="cpu")}
         for k, level in enumerate(self.levels, start=1):
             found[f"keys.{k}"] = torch.from_numpy(level.keys)
             found[f"counts.{k}"] = torch.from_numpy(level.counts.astype(np.int32))
-            found[f"discounts.{k}"] = torch.tensor(level.discounts, dtype=torch.float64)
+            found[f"discounts.{k}"] = torch.tensor(level.discounts, dtype=torch.float64, device="cpu")
         return found
 
     @classmethod
@@ -156,16 +154,7 @@ class NGramLM(nn.Module):
                 f"{source} has n-grams of order {said[1]} over {said[0]:,} tokens; this run has order {order} "
                 f"over {vocab_size:,}: restore it from a copy"
             )
-        levels: list[Level] = []
-        for k in range(1, 1 + len(tensors) // 3):
-            try:
-                keys, counts = tensors[f"keys.{k}"].numpy(), tensors[f"counts.{k}"].numpy().astype(np.int64)
-                discounts = tuple(tensors[f"discounts.{k}"].tolist())
-            except KeyError as error:
-                raise DamageError(f"{source} is no table of n-grams: {error} is missing") from None
-            n_contexts = len(levels[-1].keys) if levels else 1
-            levels.append(Level(keys, counts, discounts, vocab_size + 1, n_contexts))
-        return cls(vocab_size, order, tuple(levels))
+        return cls(vocab_size, order, _levels_from(vocab_size, tensors, source))
 
     # ---- using
 
@@ -197,18 +186,25 @@ class NGramLM(nn.Module):
 
     def forward(self, ids: Tensor, state: RecentTokens | None = None) -> tuple[Tensor, RecentTokens]:
         """ids (B, T) -> log-probabilities (B, T, V) as logits."""
+        contexts, state = self.contexts_after(ids, state)
+        p = np.full((ids.numel(), self.vocab_size + 1), 1 / self.vocab_size)
+        for level, here in zip(self.levels, contexts, strict=True):
+            _spread(level, here, p)
+        logits = torch.from_numpy(np.log(p[:, : self.vocab_size])).view(*ids.shape, self.vocab_size)
+        return logits, state
+
+    def contexts_after(self, ids: Tensor, state: RecentTokens | None = None) -> tuple[list[Ids], RecentTokens]:
+        """What each order knows of the text up to and including every token: an index or NOT_SEEN.    (B · T,) each"""
         known = ids if state is None else torch.cat([state.ids, ids], dim=1)
         tokens = known.numpy()
-        batch, times = ids.shape
-        p = np.full((batch * times, self.vocab_size + 1), 1 / self.vocab_size)
+        found = []
         contexts = ending = np.zeros(tokens.shape, np.int64)  # the empty n-gram stands before and at every position
         for level in self.levels:
-            _spread(level, ending[:, -times:].reshape(-1), p)
+            found.append(ending[:, -ids.shape[1] :].reshape(-1))
             ending = level.find(contexts, tokens)
             contexts = _shifted(ending)
-        logits = torch.from_numpy(np.log(p[:, : self.vocab_size])).view(batch, times, self.vocab_size)
         keep = max(0, known.shape[1] - (self.order - 1))
-        return logits, RecentTokens(known[:, keep:])
+        return found, RecentTokens(known[:, keep:])
 
 
 def _spread(level: Level, contexts: Ids, p: Probabilities) -> None:
@@ -230,73 +226,14 @@ def _shifted(grams: Ids) -> Ids:
     return moved
 
 
-# --------------------------------------------------------------------------- counting
-
-
-@dataclass(frozen=True)
-class _Grams:
-    """The different n-grams of one order, in the order of their keys."""
-
-    keys: Ids
-    counts: Ids
-    ends: Ids  # where in the text one occurrence of each ends
-    suffixes: Ids  # the index, among the n-grams one shorter, of each without its first token
-    n_contexts: int
-
-
-def _count(tokens: Ids, symbols: int, order: int) -> Iterator[_Grams]:
-    """Count order after order, as far as the text is long enough.
-
-    Each n-gram's index is the context of the next order: keys stay small and exact, without hashing.
-    """
-    contexts, shorter, n_contexts = np.zeros(len(tokens), np.int64), np.zeros(len(tokens), np.int64), 1
-    for k in range(1, min(order, len(tokens)) + 1):
-        keys, ranks, counts, first = _distinct(contexts * symbols + tokens[k - 1 :], inverse=k < order)
-        yield _Grams(keys, counts, first + k - 1, shorter[first], n_contexts)
-        contexts, shorter, n_contexts = ranks[:-1], ranks[1:], len(keys)
-
-
-def _distinct(keys: Ids, *, inverse: bool) -> tuple[Ids, Ids, Ids, Ids]:
-    """The different keys in ascending order, the rank of every key, how often each occurs, and one place of each.
-
-    A key and its place fit into 63 bits together as long as the text is not enormous: sorting those is
-    several times faster than sorting indirectly.
-    """
-    bits = len(keys).bit_length()
-    if int(keys.max()).bit_length() + bits <= 63:
-        together = np.sort(keys << bits | np.arange(len(keys)))
-        order, ascending = together & (1 << bits) - 1, together >> bits
-    else:
-        order = np.argsort(keys, kind="stable")
-        ascending = keys[order]
-    new = np.concatenate([[True], ascending[1:] != ascending[:-1]])
-    first = np.flatnonzero(new)
-    ranks = np.empty(len(keys) if inverse else 0, np.int64)
-    if inverse:
-        ranks[order] = np.cumsum(new) - 1
-    return ascending[first], ranks, np.diff(first, append=len(keys)), order[first]
-
-
-def _adjusted_counts(counted: list[_Grams], begin_id: int) -> Iterator[Ids]:
-    for k, grams in enumerate(counted, start=1):
-        if k == len(counted):
-            adjusted = grams.counts.copy()
-        else:
-            adjusted = np.bincount(counted[k].suffixes, minlength=len(grams.keys))
-            at_beginning = grams.ends == k - 1  # begins with the begin id, before which nothing stands
-            adjusted[at_beginning] = grams.counts[at_beginning]
-        if k == 1:
-            adjusted[grams.keys == begin_id] = 0  # read, never predicted
-        yield adjusted
-
-
-def discounts_from(counts: Ids) -> tuple[float, ...]:
-    """D(1), D(2), D(3+) of one order from its counts of counts."""
-    n1, n2, n3, n4 = (int(np.count_nonzero(counts == i)) for i in (1, 2, 3, 4))
-    if not (n1 and n2 and n3 and n4):
-        return FIXED_DISCOUNTS
-    y = n1 / (n1 + 2 * n2)
-    discounts = (1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3)
-    if not all(0 < d <= i for i, d in enumerate(discounts, start=1)):
-        return FIXED_DISCOUNTS
-    return discounts
+def _levels_from(vocab_size: int, tensors: dict[str, Tensor], source: str) -> tuple[Level, ...]:
+    levels: list[Level] = []
+    for k in range(1, 1 + len(tensors) // 3):
+        try:
+            keys, counts = tensors[f"keys.{k}"].numpy(), tensors[f"counts.{k}"].numpy().astype(np.int64)
+            discounts = tuple(tensors[f"discounts.{k}"].tolist())
+        except KeyError as error:
+            raise DamageError(f"{source} is no table of n-grams: {error} is missing") from None
+        n_contexts = len(levels[-1].keys) if levels else 1
+        levels.append(Level(keys, counts, discounts, vocab_size + 1, n_contexts))
+    return tuple(levels)

@@ -231,7 +231,10 @@ def begin(
     record["summary"] = task.summary(settings, data)
     record |= {"seconds_to_fit": fitting} if learning is None else learning.facts
     session = Session(task, folder, settings, record, data, model, reporter, expected=expected)
-    return _with_loop(session, learning)
+    session = _with_loop(session, learning)
+    if learning is not None:
+        session.position.seconds = learning.spent
+    return session
 
 
 def _expected(

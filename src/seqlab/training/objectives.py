@@ -39,12 +39,16 @@ Objective = Callable[[Any, Any, State], Loss]
 
 @dataclass(frozen=True)
 class NextToken:
-    """Σ −ln p(next token), for rows of tokens; with `carry` the state goes on to the next batch."""
+    """Σ −ln p(next token), for rows of tokens; with `carry` the state goes on to the next batch.
+
+    Where a batch says what counts expect, the model (`models.guided`) is given that.
+    """
 
     carry: bool
 
     def __call__(self, model: nn.Module, batch: TokenBatch, state: State) -> Loss:
-        logits, state = model(batch.inputs, state)
+        known = () if batch.guide is None else (batch.guide,)
+        logits, state = model(batch.inputs, state, *known)
         state = state if self.carry else None  # what nobody carries on is not held while the loss is computed
         return Loss(sum_of_nats(logits, batch.targets), batch.count, state)
 

@@ -39,6 +39,7 @@ class Learning:
     batches: Batches
     objective: Objective
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the batches, for the record
+    spent: float = 0.0  # seconds of a time budget that were needed before the first step
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ def plan_steps(
     def measured() -> tuple[float, float]:
         return measure_step(model, learning, training, budget.seconds or 0.0), measure_validation(model, validate)
 
+    if budget.unit == "seconds":
+        budget = dataclasses.replace(budget, amount=max(1e-3, budget.amount - learning.spent))
     count = count_steps(budget, learning.batches, measured, training.eval_every)
     return count, training.eval_every or max(1, -(-count.steps // validations_on_the_way(budget)))
 

@@ -86,7 +86,8 @@ def test_parts_of_every_preset_add_up(task: str, kind: str, size: str | None) ->
 def test_language_models_cost_what_the_same_model_costs(kind: str) -> None:
     depth = {} if kind == "bigram" else {"depth": 2}
     context = 24 if kind in lm.WINDOWED else None
-    found = asked("lm", model=kind, width=32, batch=3, context=24, vocab_size=70, optimiser="sgd", **depth)
+    unled = {} if kind == "bigram" else {"guide": "none"}
+    found = asked("lm", model=kind, width=32, batch=3, context=24, vocab_size=70, optimiser="sgd", **depth, **unled)
     sizes = {"width": 32, **depth, **({} if context is None else {"context": context})}
     model = build_lm(kind, 70, **sizes)
     by_hand = seqlab.cost(model, 3, 24, optimiser="sgd")
@@ -117,9 +118,10 @@ def test_translators_cost_what_the_same_model_costs(kind: str) -> None:
 
 
 def test_what_nobody_says_is_named() -> None:
-    assert asked("lm").request.shapes.assumed == ("a vocabulary of 4,096 tokens (--vocab-size)",)
-    assert asked("lm", tokenizer="byte").cost.symbols["V"] == 256
-    assert asked("lm", vocab_size=70).request.shapes.assumed == ()
+    assert asked("lm", guide="none").request.shapes.assumed == ("a vocabulary of 4,096 tokens (--vocab-size)",)
+    assert "a guide whose counts take no memory" in asked("lm").request.shapes.assumed[1]
+    assert asked("lm", tokenizer="byte", guide="none").cost.symbols["V"] == 256
+    assert asked("lm", vocab_size=70, guide="none").request.shapes.assumed == ()
     named = " ".join(asked("translate").request.shapes.assumed)
     assert all(flag in named for flag in ("--vocab-size", "--targets", "--length", "--pointer"))
 

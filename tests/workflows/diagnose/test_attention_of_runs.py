@@ -25,7 +25,9 @@ def test_a_language_model_is_asked_for_the_next_token(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     (tmp_path / "other.txt").write_text(TEXT[:130], encoding="utf-8")
     sizes: dict[str, Any] = dict(model="transformer", tokenizer="char", width=16, depth=1, heads=2, context=16)
-    run = seqlab.train_lm(tmp_path / "text.txt", out=tmp_path / "run", budget="5steps", threads=1, **sizes)
+    run = seqlab.train_lm(
+        tmp_path / "text.txt", out=tmp_path / "run", budget="5steps", threads=1, guide="none", **sizes
+    )
     found = diagnose_attention(tmp_path / "run", text=tmp_path / "other.txt", length=12, sequences=4, threads=1)
     ids = run.tokenizer.encode(TEXT[:130]).ids
     rows = np.stack([ids[k * 13 : (k + 1) * 13] for k in (0, 3, 6, 9)]).astype(np.int64)
@@ -45,7 +47,7 @@ def test_a_language_model_is_asked_for_the_next_token(tmp_path: Path) -> None:
 def test_an_attentive_rnn_sees_what_stands_before(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     sizes: dict[str, Any] = dict(model="attentive-rnn", tokenizer="char", width=8, depth=1, context=16)
-    seqlab.train_lm(tmp_path / "text.txt", out=tmp_path / "run", budget="2steps", threads=1, **sizes)
+    seqlab.train_lm(tmp_path / "text.txt", out=tmp_path / "run", budget="2steps", threads=1, guide="none", **sizes)
     (row,) = diagnose_attention(tmp_path / "run", length=12, sequences=4, threads=1).heads
     assert "itself" not in row.figures.patterns
     assert row.figures.patterns["previous"].queries == 4 * 10, "the first two positions have no choice"
@@ -55,7 +57,9 @@ def test_a_classifier_reads_the_first_words(tmp_path: Path) -> None:
     lines = [f'"{text}",{label}' for text, label in reviews(60)]
     (tmp_path / "my.csv").write_text("\n".join(["text,label", *lines]), encoding="utf-8")
     sizes: dict[str, Any] = dict(model="transformer", width=8, heads=2, depth=1)
-    run = seqlab.train_classifier(tmp_path / "my.csv", out=tmp_path / "run", budget="3steps", threads=1, **sizes)
+    run = seqlab.train_classifier(
+        tmp_path / "my.csv", out=tmp_path / "run", budget="3steps", threads=1, guide="none", **sizes
+    )
     texts = [text for text, _ in reviews(60)[:3]]
     (tmp_path / "lines.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     found = diagnose_attention(tmp_path / "run", text=tmp_path / "lines.txt", length=4, threads=1)
@@ -72,7 +76,9 @@ def test_a_translator_is_asked_for_every_piece(tmp_path: Path) -> None:
     lines = ["english\tfrench", *("\t".join(row[:2]) for row in pairs(120))]
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     sizes: dict[str, Any] = dict(width=16, depth=1, heads=2, held_out=10, pointer=False)
-    run = seqlab.train_translator(tmp_path / "pairs.tsv", out=tmp_path / "run", budget="3steps", threads=1, **sizes)
+    run = seqlab.train_translator(
+        tmp_path / "pairs.tsv", out=tmp_path / "run", budget="3steps", threads=1, guide="none", **sizes
+    )
     few = [lines[0], *lines[5:8]]
     (tmp_path / "few.tsv").write_text("\n".join(few) + "\n", encoding="utf-8")
     found = diagnose_attention(tmp_path / "run", text=tmp_path / "few.tsv", length=200, threads=1)

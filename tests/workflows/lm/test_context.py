@@ -36,7 +36,7 @@ def test_a_longer_context_reads_further_back(
     short = text[: TRAINED // 2]  # one segment for both: the same reading
     assert np.allclose(longer.score(short).nats, run.score(short).nats)
     assert np.array_equal(longer.with_context(TRAINED).score(text).nats, run.score(text).nats)
-    assert run.settings.training.context == run.model.context == TRAINED
+    assert run.settings.training.context == run.model.traits.window == TRAINED
 
 
 def test_a_linear_attention_and_an_attentive_rnn_can_be_told_as_well(

@@ -9,7 +9,7 @@ import pytest
 
 import seqlab
 from seqlab.core.registry import ALL_MODELS, MODELS
-from seqlab.core.settings.lm import LMSettings, ModelSettings, model_fields
+from seqlab.core.settings.lm import NEURAL, LMSettings, ModelSettings, model_fields
 from seqlab.core.traits import Traits, traits_of
 from seqlab.models import build_lm
 from seqlab.models.build import constructor_sizes, known_sizes
@@ -23,8 +23,10 @@ ONLY_FROM_PYTHON = {"style", "rotary", "sinusoidal", "embedding_scale", "output_
 @pytest.mark.parametrize("kind", sorted(ALL_MODELS))
 def test_the_fields_of_a_model_are_what_its_constructor_takes(kind: str) -> None:
     without_vectors = known_sizes(kind) - {"vectors"}  # they are read before the model is made
-    assert without_vectors == constructor_sizes(kind) - {"context"} - ONLY_FROM_PYTHON
+    guide = {"guide", "folds", "order"} if kind in NEURAL else set()  # it leads a model that is made without it
+    assert without_vectors - guide == constructor_sizes(kind) - {"context"} - ONLY_FROM_PYTHON
     assert ("vectors" in known_sizes(kind)) == (kind == "bigram")
+    assert guide <= known_sizes(kind)
 
 
 def test_a_model_of_somebodys_own_has_what_its_constructor_takes() -> None:

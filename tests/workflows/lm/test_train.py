@@ -51,7 +51,9 @@ def test_every_kind_of_attention_trains_writes_and_resumes(
     longer = seqlab.train_lm(out=tmp_path / "run", resume=True, budget="40steps")
     assert longer.final is not None
     assert longer.final["tokens"] > before
-    assert ("model/blocks.0.attention.directions" in weights(tmp_path / "run")) is (attention == "random_features")
+    assert ("model/network.blocks.0.attention.directions" in weights(tmp_path / "run")) is (
+        attention == "random_features"
+    )
 
 
 def test_attention_and_scores_belong_to_their_models(small_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
@@ -277,7 +279,7 @@ def test_the_final_figures_are_those_of_the_best_weights(
 def test_carrying_state_is_a_choice(small_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
     for carry in (True, False):
         seqlab.train_lm(small_text, out=tmp_path / str(carry), model="gru", carry=carry, **tiny)
-    carried, fresh = (weights(tmp_path / str(c))["model/output.weight"] for c in (True, False))
+    carried, fresh = (weights(tmp_path / str(c))["model/network.output.weight"] for c in (True, False))
     assert not torch.equal(carried, fresh)
 
 

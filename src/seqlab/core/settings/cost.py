@@ -74,7 +74,7 @@ class Costed:
 
 TRAINING = ("budget", "batch", "context", "optimiser", "ema", "accumulate", "recompute", "carry", "full_gradient")
 # What only data can fill (vectors), what costs nothing, and what DataSizes says.
-NOT_COUNTED = ("vectors", "order", "ngrams", "bucket_bits", "least_texts", "alpha", "vocab_size", "length")
+NOT_COUNTED = ("vectors", "order", "folds", "ngrams", "bucket_bits", "least_texts", "alpha", "vocab_size", "length")
 COSTED: Mapping[str, Costed] = {
     "lm": Costed(LMSettings, fill_lm, check_said, ("vocab_size", "tokens"), "tokens"),
     "classify": Costed(
@@ -209,6 +209,8 @@ def _of_lm(asked: Asked) -> Shapes:
     vocabulary, assumed = _or_assumed(asked.sizes.vocab_size, default, "a vocabulary of {:,} tokens (--vocab-size)")
     rows, length = filled(training.batch), filled(training.context)
     assumed += assumed_of_bigram(asked, vocabulary)
+    if model.guide == "ngram":
+        assumed += ("a guide whose counts take no memory: they grow with the text (--guide none: no guide)",)
     return Shapes(vocabulary, rows, length, examples=asked.sizes.tokens, assumed=assumed)
 
 

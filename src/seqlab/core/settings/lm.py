@@ -18,6 +18,7 @@ from seqlab.core.registry import (
     ALL_MODELS,
     ATTENTIONS,
     FITTED_MODELS,
+    GUIDES,
     NORMS,
     PLACEMENTS,
     POSITIONS,
@@ -50,6 +51,7 @@ LM_NORMS = tuple(norm for norm in NORMS if norm != "batch")  # which mixes posit
 WINDOWED = ("attentive-rnn", "transformer")  # their context is part of the model
 HIGHEST_ORDER = 8
 ORDER = Limits(1, HIGHEST_ORDER, words=f"is out of range; n-grams have an order from 1 to {HIGHEST_ORDER}")
+FOLDS = Limits(2, 100, words="is out of range; a text is cut into 2 to 100 folds")
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,23 @@ class ModelSettings:
     score: str | None = setting(
         None, "dot, scaled or additive (attentive-rnn)", choices=SCORES, kinds=("attentive-rnn",)
     )
+    guide: str | None = setting(
+        None,
+        "ngram: counts of the training text lead the network (the default); none: it learns by itself",
+        choices=GUIDES,
+        kinds=NEURAL,
+    )
+    folds: int | None = setting(
+        None,
+        "parts of the training text, each led by the counts of the others (--guide ngram; 10)",
+        limits=FOLDS,
+        kinds=NEURAL,
+    )
     order: int | None = setting(
-        None, "tokens in an n-gram, 1 to 8 (ngram; chosen by the tokenizer)", limits=ORDER, kinds=("ngram",)
+        None,
+        "tokens in an n-gram, 1 to 8 (ngram, --guide ngram; chosen by the tokenizer)",
+        limits=ORDER,
+        kinds=("ngram", *NEURAL),
     )
     vectors: str | None = setting(
         None,
@@ -203,6 +220,14 @@ PRESETS: dict[str, dict[str, Preset]] = {
 # Models of one's own start from these.
 OWN_MODEL_PRESETS: dict[str, Preset] = PRESETS["gru"]
 
+# With a guide there is less to learn: smaller steps (docs/log.md).
+_LED_RECURRENT: dict[str, Preset] = {
+    "small": dict(learning_rate=2e-3),
+    "medium": dict(learning_rate=2e-3),
+    "large": dict(learning_rate=2e-3),
+    "huge": dict(learning_rate=2e-3),
+}
+LED_PRESETS: dict[str, dict[str, Preset]] = {"gru": _LED_RECURRENT, "lstm": _LED_RECURRENT}
 COMMON_PRESET: Preset = dict(tied=False, carry=True)
 TOKENIZERS_OF_MODELS = {"bigram": "word"}  # every other model: bpe
 NGRAM_ORDERS = {"char": 7, "byte": 7, "bpe": 4, "word": 3}  # docs/log.md
@@ -218,11 +243,22 @@ def fill_lm(settings: LMSettings) -> LMSettings:
     else:
         size = model.size or size_for_budget(training.budget)
         preset = COMMON_PRESET | PRESETS.get(model.kind, OWN_MODEL_PRESETS)[size] | {"size": size}
+        if model.kind in NEURAL:
+            preset |= _led(settings, size, filled(tokenizer.kind))
         if model.vectors is not None:
             preset.pop("vector_width", None)  # that of the vectors
     model = fill(model, preset)
     _check_sizes(model)
+    _check_guide(settings.model)
     return dataclasses.replace(settings, tokenizer=tokenizer, model=model, training=fill(training, preset))
+
+
+def _led(settings: LMSettings, size: str, tokenizer: str) -> Preset:
+    """What a guide is made of, and the sizes that go with one."""
+    if settings.model.guide == "none":
+        return {}
+    led = {"guide": "ngram", "order": NGRAM_ORDERS.get(tokenizer, 5), "folds": 10}
+    return led | LED_PRESETS.get(settings.model.kind, {}).get(size, {})
 
 
 def _check_sizes(model: ModelSettings) -> None:
@@ -233,6 +269,13 @@ def _check_sizes(model: ModelSettings) -> None:
             check_sinusoidal(filled(model.width), filled(model.heads))
         in_pairs = model.positions == "rotary"
         check_heads(filled(model.width), filled(model.heads), model.kv_heads, in_pairs=in_pairs)
+
+
+def _check_guide(said: ModelSettings) -> None:
+    """Refuse what is said of counts where there are none."""
+    for name in ("order", "folds"):
+        if said.guide == "none" and getattr(said, name) is not None:
+            raise UsageError(f"--{name} does not apply to --guide none; leave one of them out")
 
 
 def model_fields(kind: str) -> set[str] | None:

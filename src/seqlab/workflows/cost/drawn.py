@@ -15,15 +15,20 @@ from numpy.typing import NDArray
 
 from seqlab.core.seeding import numpy_generator
 from seqlab.core.settings.cost import BIGRAM_TOKENS, Asked, Shapes, reads_all_pairs
+from seqlab.core.settings.fields import filled
 from seqlab.core.types import RESERVED
 from seqlab.data.bags import Bags
 from seqlab.data.label_batches import Inputs
 from seqlab.data.pair_batches import Pairs, Rows
 from seqlab.data.word_ids import IdRows
+from seqlab.models.folds import Folded, count_folds
+from seqlab.models.guided import Guide
+from seqlab.models.ngram import NGramLM
 
 STEPS = 2  # batches that are drawn: more are not looked at
 READ_TOKENS = 65_536  # of held-out text, of which only the first two calls are watched
 READ_TEXTS = 2_048
+GUIDE_TOKENS = 4_096  # counted where only the shape of a guided model is asked for
 
 Ids = NDArray[np.int64]
 
@@ -46,6 +51,8 @@ def drawn_ids(size: int, vocabulary: int, seed: int) -> Ids:
 class DrawnText:
     parts: dict[str, Any]
     tokenizer: Any
+    folded: Folded | None
+    seconds_to_count = 0.0
 
 
 def _text(asked: Asked, shapes: Shapes) -> DrawnText:
@@ -58,7 +65,19 @@ def _text(asked: Asked, shapes: Shapes) -> DrawnText:
         name: SimpleNamespace(ids=drawn_ids(size, shapes.vocabulary, seed))
         for name, size in (("train", tokens), ("validation", held_out))
     }
-    return DrawnText(ids, SimpleNamespace(begin_id=shapes.vocabulary, vocab_size=shapes.vocabulary))
+    model, V = asked.settings.model, shapes.vocabulary
+    folded = None
+    if model.guide == "ngram":
+        folded = count_folds(ids["train"].ids, V, filled(model.order), filled(model.folds))
+    return DrawnText(ids, SimpleNamespace(begin_id=V, vocab_size=V), folded)
+
+
+def drawn_guide(settings: Any, vocabulary: int) -> Guide | None:
+    """Counts of a short drawn text, if the settings ask for a guide."""
+    if settings.model.guide != "ngram":
+        return None
+    ids = drawn_ids(GUIDE_TOKENS, vocabulary, settings.training.seed)
+    return Guide(NGramLM.fit(ids, vocabulary, filled(settings.model.order)))
 
 
 # --------------------------------------------------------------------------- labelled texts

@@ -18,6 +18,7 @@ from seqlab.runs.folder import RunFolder
 from seqlab.runs.task import find_task
 from seqlab.workflows.classify.build import outline_classifier
 from seqlab.workflows.classify.data import MOST_BAYES, Sizes
+from seqlab.workflows.cost.drawn import drawn_guide
 from seqlab.workflows.cost.request import Request
 from seqlab.workflows.translate.build import outline_translator
 
@@ -57,7 +58,8 @@ def _outline(request: Request) -> nn.Module:
         return find_task(request.task).outline(settings, files.kept(files.read().record))
     if request.task == "lm":
         _refuse_unknown_sizes(request.asked)
-        model: nn.Module = build_lm_from_settings(settings, shapes.vocabulary)
+        guide = drawn_guide(settings, shapes.vocabulary)
+        model: nn.Module = build_lm_from_settings(settings, shapes.vocabulary, guide)
     elif request.task == "classify":
         model = outline_classifier(settings, _sizes(settings.model, shapes))
     else:

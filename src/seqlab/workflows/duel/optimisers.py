@@ -15,6 +15,7 @@ from seqlab.core.settings.duel import LM_RULES, DuelSettings, Rules
 from seqlab.core.settings.fields import filled, with_changes, with_flags
 from seqlab.core.settings.lm import LMSettings, check_said, fill_lm
 from seqlab.core.settings.training import OPTIMISERS, size_for_budget
+from seqlab.models.build import known_sizes
 from seqlab.training.averaging import WeightAverage
 from seqlab.training.loop import Position, training_step
 from seqlab.training.optim import optimiser_for
@@ -83,7 +84,9 @@ class OptimiserContest(LMContest):
         return super().question | {"model": self.model}
 
     def flags_for(self, kind: str) -> dict[str, Any]:
-        return self.said | {"model": self.model, "optimiser": kind}
+        has_guide = "guide" in known_sizes(self.model)
+        said = {name: value for name, value in self.said.items() if has_guide or name != "guide"}
+        return said | {"model": self.model, "optimiser": kind}
 
     def plan(self, kinds: Sequence[str], budget: str, match: str) -> list[Entrant]:
         entrants: list[Entrant] = []
@@ -92,7 +95,7 @@ class OptimiserContest(LMContest):
             if entrants:
                 flags |= {name: entrants[0].flags[name] for name in ("budget", "eval_every")}
             settings = fill_lm(with_flags(LMSettings(), flags))
-            check_said(settings, self.said)
+            check_said(settings, self.flags)
             entrants.append(self._tuned(kind, settings))
         return entrants
 

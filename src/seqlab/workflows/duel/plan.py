@@ -16,6 +16,8 @@ from seqlab.models.build import known_sizes
 from seqlab.workflows.duel.entrants import Entrant
 from seqlab.workflows.duel.sizes import NEAR, cost_of, solve_width
 
+UNLED = {"guide": "none"}  # what is compared is the networks, unless somebody says otherwise
+
 
 def flags_for(kind: str, said: dict[str, Any]) -> dict[str, Any]:
     """Those of the settings that a model of this kind has."""
@@ -39,7 +41,7 @@ def with_one_tokenizer(said: dict[str, Any], train_bytes: int) -> dict[str, Any]
     kind = said.get("tokenizer", "bpe")
     size = default_vocab_size(kind, train_bytes)
     has_choice = look_up(TOKENIZERS, kind, "tokenizer").least_vocab_size is not None
-    return {"tokenizer": kind} | ({"vocab_size": size} if has_choice else {}) | said
+    return {"tokenizer": kind} | ({"vocab_size": size} if has_choice else {}) | UNLED | said
 
 
 def sized_settings(

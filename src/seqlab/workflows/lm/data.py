@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -28,7 +29,10 @@ from seqlab.data.tokenizers import Tokenizer, read_tokenizer
 from seqlab.data.vectors import WordVectors
 from seqlab.evaluation.restoration import restoration_costs
 from seqlab.evaluation.surprisal import unavoidable_nats
+from seqlab.models.folds import Folded
+from seqlab.models.guided import Guide
 from seqlab.runs.task import Kept
+from seqlab.workflows.lm.guide import GUIDE, counted
 from seqlab.workflows.lm.vectors import read_vectors
 
 TOKENIZER = "tokenizer.json"
@@ -54,6 +58,8 @@ class Prepared:
     bounds: Bounds  # of the parts in it
     undoing: dict[str, Undoing]  # of each part, if the text was normalised
     vectors: WordVectors | None = None
+    folded: Folded | None = None  # counts of the training part, as a guide
+    seconds_to_count: float = 0.0
 
     def read(self, name: str) -> str:
         """The text of one part, as it was encoded."""
@@ -90,7 +96,8 @@ class Prepared:
 
     @cached_property
     def files(self) -> dict[str, bytes]:
-        return {TOKENIZER: self.tokenizer.to_bytes()}
+        found = {TOKENIZER: self.tokenizer.to_bytes()}
+        return found if self.folded is None else found | {GUIDE: Guide(self.folded.model).to_bytes()}
 
 
 def prepare_text(settings: LMSettings, reporter: Reporter, kept: Kept | None = None) -> Prepared:
@@ -106,7 +113,11 @@ def prepare_text(settings: LMSettings, reporter: Reporter, kept: Kept | None = N
     with reporter.task("encoding", used.bytes):
         parts = prepare(used, tokenizer, bounds, _adding_up(reporter))
     vectors = None if kept is not None else read_vectors(settings.model, tokenizer, parts["train"], reporter)
-    return Prepared(text, tokenizer, parts, _overlap(used, bounds), used, bounds, undoing, vectors)
+    begun = time.perf_counter()
+    folded = counted(settings, parts["train"].ids, tokenizer.vocab_size, reporter)
+    seconds = 0.0 if folded is None else time.perf_counter() - begun
+    overlap = _overlap(used, bounds)
+    return Prepared(text, tokenizer, parts, overlap, used, bounds, undoing, vectors, folded, seconds)
 
 
 def _open(settings: DataSettings, reporter: Reporter, kept: Kept | None) -> Text:

@@ -29,12 +29,14 @@ from seqlab.data.batching import PairBatches, StreamBatches, WindowBatches
 from seqlab.data.sources import full_place, stem_of
 from seqlab.data.tokenizers import read_tokenizer
 from seqlab.models.build import MODEL_SIZES, build_lm_from_settings, known_sizes, refuse_unknown_sizes
+from seqlab.models.guided import Guide
 from seqlab.runs.run import Run
 from seqlab.runs.session import Session
 from seqlab.runs.task import Kept, Task
 from seqlab.training.objectives import NextToken, Score, counted_pairs
 from seqlab.training.plan import Learning
 from seqlab.workflows.lm.data import TOKENIZER, Prepared, prepare_text
+from seqlab.workflows.lm.guide import guide_from
 from seqlab.workflows.lm.measure import measure_run, quick_validation, read_part
 from seqlab.workflows.lm.report import write_report
 from seqlab.workflows.lm.vectors import start_from_vectors
@@ -106,13 +108,15 @@ class LanguageModelling(Task):
             with reporter.task("counting", None):
                 fit = look_up(FITTED_MODELS, settings.model.kind, "model").fit
                 return fit(data.parts["train"].ids, vocab_size, filled(settings.model.order))
-        model = build_lm_from_settings(settings, vocab_size)
+        guide = Guide(filled(data.folded).model) if settings.model.guide == "ngram" else None
+        model = build_lm_from_settings(settings, vocab_size, guide)
         if data.vectors is not None and settings.model.vectors is not None:
             start_from_vectors(model, data.vectors)
         return model
 
     def outline(self, settings: LMSettings, files: Mapping[str, bytes]) -> nn.Module:
-        model: nn.Module = build_lm_from_settings(settings, _tokenizer(files).vocab_size)
+        vocab_size = _tokenizer(files).vocab_size
+        model: nn.Module = build_lm_from_settings(settings, vocab_size, guide_from(settings, files, vocab_size))
         return model
 
     def restore(
@@ -156,8 +160,9 @@ class LanguageModelling(Task):
             return Learning(pairs, counted_pairs, {"batch": pairs.batch})
         carry = bool(training.carry) and traits.carries_state
         make = StreamBatches if carry else WindowBatches
-        rows = make(ids, begin_id, filled(training.batch), filled(training.context), training.seed)
-        return Learning(rows, NextToken(carry), {"batch": rows.batch})
+        guide = filled(data.folded).expected if settings.model.guide == "ngram" else None
+        rows = make(ids, begin_id, filled(training.batch), filled(training.context), training.seed, guide)
+        return Learning(rows, NextToken(carry), {"batch": rows.batch}, data.seconds_to_count)
 
     def validate(self, model: Any, data: Prepared) -> Score:
         return quick_validation(model, data)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqlab.core.registry import FITTED_MODELS
 from seqlab.core.reporting import Reporter
 from seqlab.core.types import Scorer, Surprisals
 from seqlab.data.normalise import parse_steps
@@ -167,7 +168,10 @@ def _outsider(folder: str | Path) -> Reader:
 def _is_the_baseline(reader: Reader) -> bool:
     """A character n-gram of the same order was named: the baseline would be its double."""
     settings = None if reader.run is None else reader.run.settings
-    return settings is not None and (settings.model.order, settings.tokenizer.kind) == (BASELINE_ORDER, "char")
+    if settings is None or settings.model.kind not in FITTED_MODELS:
+        return False
+    same: bool = (settings.model.order, settings.tokenizer.kind) == (BASELINE_ORDER, "char")
+    return same
 
 
 def _baselines(readers: Sequence[Reader], reporter: Reporter) -> list[tuple[Reader, str]]:
