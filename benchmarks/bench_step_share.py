@@ -18,6 +18,7 @@ from seqlab.core.seeding import seed_dropout
 from seqlab.core.settings.fields import filled
 from seqlab.core.state import detach
 from seqlab.models.build import build_lm_from_settings
+from seqlab.models.guided import Guide
 from seqlab.runs import train as runs_train
 from seqlab.runs.session import Session, begin
 from seqlab.training.objectives import sum_of_nats
@@ -52,9 +53,10 @@ def real_run(kind: str, folder: Path) -> tuple[Session, float]:
 
 
 def bare_steps(session: Session) -> tuple[Any, float]:
-    """Forward, backward, clip and step, on batches already in memory."""
+    """Forward, backward, clip and step, on batches already in memory, with the rows of the guide."""
     seed_dropout(0)
-    model = build_lm_from_settings(session.settings, session.data.tokenizer.vocab_size).train()
+    guide = Guide(session.data.folded.model)
+    model = build_lm_from_settings(session.settings, session.data.tokenizer.vocab_size, guide).train()
     training, learning = session.settings.training, filled(session.learning)
     optimiser = optimiser_for(model, training)
     batches: list[Any] = [learning.batches(k) for k in range(STEPS)]
@@ -63,7 +65,7 @@ def bare_steps(session: Session) -> tuple[Any, float]:
     for k, batch in enumerate(batches):
         if k == 5:
             start = time.perf_counter()
-        logits, state = model(batch.inputs, None if batch.fresh else state)
+        logits, state = model(batch.inputs, None if batch.fresh else state, batch.guide)
         state = detach(state)
         (sum_of_nats(logits, batch.targets) / batch.count).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), training.clip)

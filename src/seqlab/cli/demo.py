@@ -13,7 +13,7 @@ from seqlab.core.settings.fields import check_threads
 from seqlab.core.settings.training import TrainingSettings
 from seqlab.core.units import parse_budget
 
-DESCRIPTION = """Train a character model on Shakespeare for about a minute and measure it beside simple baselines.
+DESCRIPTION = """Count Shakespeare, train a network on it, let the counts lead the network: which is best?
 
 example:
   seqlab demo --budget 20s
@@ -49,10 +49,15 @@ def demo(arguments: argparse.Namespace) -> int:
 
 
 def demo_json(result: Any) -> dict[str, Any]:
-    rows = [{"model": n, "perplexity_per_character": p, "bits_per_byte": b} for n, p, b in result.rows]
+    rows = [
+        {"model": row.name, "role": row.role or None, "bits_per_byte": row.bits_per_byte}
+        | {"perplexity_per_character": row.perplexity_per_character}
+        for row in result.rows
+    ]
     final = result.run.final
     return {
         "run": str(result.run.folder),
+        "run_alone": str(result.alone.folder),
         "corpus": result.corpus,
         "seconds": final["seconds"],
         "validation": final["validation"],
@@ -62,24 +67,23 @@ def demo_json(result: Any) -> dict[str, Any]:
     }
 
 
+STORY = {"counts": "counts alone", "network": "network alone", "both": "both"}
+
+
 def demo_text(result: Any) -> str:
     run = result.run
-    rows = [[name, f"{ppl:.3f}", f"{bits:.3f}"] for name, ppl, bits in result.rows]
-    better = [name for name, _, bits in result.rows if bits < run.final["validation"]["bits_per_byte"]]
-    verdict = (
-        f"Better than the neural model in this time: {', '.join(better)}. It learns on: try --budget 5m."
-        if better
-        else ""
-    )
+    story = [[label, row.name, f"{row.bits_per_byte:.3f}", row.effort] for label, row in _told(result)]
+    others = ", ".join(f"{row.name} {row.bits_per_byte:.2f}" for row in result.rows if not row.role)
     command = sys.argv[0] if os.path.basename(sys.argv[0]) == "seqlab" else "seqlab"
     other = "britannica" if result.corpus == "shakespeare" else "my.txt"
     return "\n".join(
         [
-            f"Validation text of '{result.corpus}' ({run.final['validation']['characters']:,} characters), "
-            "best at the bottom:",
+            f"Bits per byte of {run.final['validation']['characters']:,} characters of '{result.corpus}' "
+            "that training did not see:",
             "",
-            table(["model", "perplexity/char", "bits/byte"], rows),
-            *([verdict] if verdict else []),
+            table(["", "model", "bits/byte", "training"], story),
+            f"Beside them: {others}.",
+            *_who_is_ahead(result),
             "",
             f"A sample of {len(result.sample)} characters (temperature 0.8):",
             "",
@@ -88,9 +92,24 @@ def demo_text(result: Any) -> str:
             f"Longest passage of it that stands word for word in the training text ({len(result.copied)} characters):",
             f"    {result.copied!r}",
             "",
-            f"The run is in {run.folder} (open report.html in a browser). Try next:",
+            f"Pages: {run.folder}/report.html and {result.alone.folder}/report.html. Try next:",
             f'    {command} lm generate {run.folder} --prompt "To be" --tokens 300 --temperature 0.8',
             f"    {command} lm perplexity {run.folder} --on {other}",
             f"    {command} lm train my.txt",
         ]
     )
+
+
+def _told(result: Any) -> list[tuple[str, Any]]:
+    """Counting, learning, both; there is no row of counts where none were used."""
+    found = {row.role: row for row in result.rows}
+    return [(label, found[role]) for role, label in STORY.items() if role in found]
+
+
+def _who_is_ahead(result: Any) -> list[str]:
+    """Whatever is better than both together is named."""
+    both = next(row for row in result.rows if row.role == "both")
+    ahead = [row.name for row in result.rows if row.bits_per_byte < both.bits_per_byte]
+    if not ahead:
+        return []
+    return [f"Better than both together in this time: {', '.join(ahead)}. The network learns on: try --budget 5m."]

@@ -51,3 +51,19 @@ class Reporter:
 
             started: list[bool] = []
             yield progress
+
+
+class ProgressOnly(Reporter):
+    """Passes on how far tasks are, and nothing that is said."""
+
+    def __init__(self, whole: Reporter) -> None:
+        self._whole = whole
+
+    def start(self, task: str, total: float | None) -> None:
+        self._whole.start(task, total)
+
+    def advance(self, done: float, figures: dict[str, str] | None = None) -> None:
+        self._whole.advance(done, figures)
+
+    def finish(self) -> None:
+        self._whole.finish()

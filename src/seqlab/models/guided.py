@@ -97,8 +97,26 @@ class GuidedLM(nn.Module):
 
 def guided(z: Tensor, known: Tensor) -> Tensor:
     """z + softplus(a + a_0) · ln p:   z (B, T, V + 1), its last column a; known (B, T, V) -> (B, T, V)"""
-    vocab_size = known.shape[-1]
-    return torch.addcmul(z[..., :vocab_size], F.softplus(z[..., vocab_size:] + EVEN), known)
+    logits: Tensor = _Led.apply(z, known.to(z.dtype))
+    return logits
+
+
+class _Led(torch.autograd.Function):
+    """The same with its gradient, ∂a = Σ_v ∂logits_v · ln p_v · σ(a + a_0), in one piece: torch's own would fill a
+    tensor of the size of z for each of the two parts that z is cut into. The counts have no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, known: Tensor) -> Tensor:
+        vocab_size = known.shape[-1]
+        a = z[..., vocab_size:] + EVEN
+        ctx.save_for_backward(a, known)
+        return torch.addcmul(z[..., :vocab_size], F.softplus(a), known)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        a, known = ctx.saved_tensors
+        gate = (gradient[..., None, :] @ known[..., None]).squeeze(-1) * torch.sigmoid(a)
+        return torch.cat([gradient, gate], -1), None
 
 
 @torch.no_grad()

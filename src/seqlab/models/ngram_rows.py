@@ -22,6 +22,7 @@ from seqlab.models.counting import NOT_SEEN, Ids
 from seqlab.models.ngram import Level
 
 MOST_DENSE = 1 << 24  # numbers in the tables of low orders: 64 MB
+AT_ONCE = 1024  # places: what their higher orders take stays in the cache
 
 Floats = NDArray[np.float32]
 
@@ -94,17 +95,23 @@ class RowTables:
         """ln p (P, V) after contexts that each order knows by an index or not at all (P) -> (P, V)."""
         places = len(contexts[0])
         counting = np.zeros(places, np.int64) if counting is None else counting
-        scale = np.ones(places, np.float32)
+        rows = torch.empty(places, self.vocab_size, dtype=dtype or torch.float32)
+        for start in range(0, places, AT_ONCE):
+            here = slice(start, start + AT_ONCE)
+            self._fill(rows[here], [known[here] for known in contexts], counting[here])
+        return rows.log_()
+
+    def _fill(self, p: Tensor, contexts: Sequence[Ids], counting: Ids) -> None:
+        """p (P, V) of every token."""
+        scale = np.ones(len(p), np.float32)
         higher: list[tuple[int, NDArray[np.float32]]] = []
         for k in range(len(self.levels) - 1, self._dense_order - 1, -1):
             higher.append((k, scale))
             scale = scale * self._share(k, contexts[k], counting)
-        p = self._low_rows(contexts, counting).to(dtype)
-        p *= torch.from_numpy(scale)[:, None]
+        torch.mul(self._low_rows(contexts, counting), torch.from_numpy(scale)[:, None], out=p)
         flat = p.view(-1).numpy()
         for k, weight in higher:
             self._add(flat, k, contexts[k], counting, weight)
-        return p.log_()
 
     def _share(self, k: int, contexts: Ids, counting: Ids) -> Floats:
         share = self.smoothed[k].share

@@ -1,4 +1,4 @@
-"""The demonstration: a character model on Shakespeare, beside what one gets without a neural network."""
+"""The demonstration: counting alone, learning alone and both together on Shakespeare, beside simple baselines."""
 
 from __future__ import annotations
 
@@ -9,26 +9,40 @@ from pathlib import Path
 from typing import Any
 
 from seqlab.core.errors import DownloadError
-from seqlab.core.reporting import Reporter
+from seqlab.core.reporting import ProgressOnly, Reporter
 from seqlab.core.settings.training import TrainingSettings
-from seqlab.core.units import parse_split
+from seqlab.core.units import human_seconds, parse_budget, parse_split
 from seqlab.data.overlap import longest_common_passage
 from seqlab.data.prepare import read_slice, split_bounds
 from seqlab.data.sources import Text, open_text
-from seqlab.evaluation.baselines import Baseline, baselines
+from seqlab.evaluation.baselines import ORDERS, Baseline, baselines
 from seqlab.runs.folder import numbered_folder
 from seqlab.workflows.lm.run import LMRun
 from seqlab.workflows.lm.train import train_lm
 
 CORPUS, OFFLINE_CORPUS = "shakespeare", "pydoc"
 SAMPLE_CHARACTERS = 400
+TOKENS = {"char": "characters", "byte": "bytes", "bpe": "BPE tokens", "word": "words"}
+SHARE_ALONE = 1 / 3  # of a time budget: what the network is given to learn by itself, for comparison
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method on the validation text."""
+
+    role: str  # counts, network or both; empty for what else there is
+    name: str
+    perplexity_per_character: float
+    bits_per_byte: float
+    effort: str = ""  # what it took
 
 
 @dataclass(frozen=True)
 class Demo:
     run: LMRun
+    alone: LMRun
     corpus: str
-    rows: list[tuple[str, float, float]]  # name, perplexity per character, bits per byte
+    rows: list[Row]  # the worst first
     sample: str
     copied: str
 
@@ -43,17 +57,31 @@ def run_demo(
     """Train, measure, compare; None if it was interrupted (the run folder can be resumed)."""
     reporter = reporter or Reporter()
     text = _corpus(reporter)
+    said: dict[str, Any] = dict(threads=threads)
     with contextlib.ExitStack() as held:
-        folder = out or held.enter_context(numbered_folder(Path("runs"), "demo"))
-        run = train_lm(text.name, tokenizer="char", budget=budget, out=folder, threads=threads, reporter=reporter)
-    if run.final is None:
+        folder = Path(out or held.enter_context(numbered_folder(Path("runs"), "demo")))
+        run = train_lm(text.name, budget=budget, out=folder, reporter=reporter, **said)
+        if run.final is None:
+            return None
+        reporter.note("and the same network by itself, for comparison:")
+        beside = folder.with_name(folder.name + "-alone")
+        said |= dict(guide="none", reporter=ProgressOnly(reporter))
+        alone = train_lm(text.name, budget=alone_budget(budget), out=beside, **said)
+    if alone.final is None:
         return None
     bounds = split_bounds(text, parse_split(run.settings.data.split))
     sample = run.generate("", SAMPLE_CHARACTERS, temperature=0.8, seed=run.settings.training.seed)
-    reporter.note("measuring what one gets without a neural network (half a minute) …")
+    reporter.note("measuring what one gets without a neural network …")
     train, validation = (read_slice(text, bounds[name]) for name in ("train", "validation"))
-    rows = _ranked(run.final["validation"], run.settings.model.kind, baselines(train, validation))
-    return Demo(run, text.name, rows, sample, _copied(sample, text, bounds["train"]))
+    simple = [_simple(found) for found in baselines(train, validation)]
+    rows = sorted([*simple, _learnt("network", alone), _learnt("both", run)], key=lambda row: -row.bits_per_byte)
+    return Demo(run, alone, text.name, rows, sample, _copied(sample, text, bounds["train"]))
+
+
+def alone_budget(budget: str) -> str:
+    """A share of a time budget; steps, tokens and epochs as they are."""
+    seconds = parse_budget(budget).seconds
+    return budget if seconds is None else f"{max(1.0, SHARE_ALONE * seconds):.0f}s"
 
 
 def _corpus(reporter: Reporter) -> Text:
@@ -65,10 +93,20 @@ def _corpus(reporter: Reporter) -> Text:
         return open_text(OFFLINE_CORPUS)
 
 
-def _ranked(figures: dict[str, Any], kind: str, simple: list[Baseline]) -> list[tuple[str, float, float]]:
-    own = (f"seqlab {kind}", figures["perplexity_per_character"], figures["bits_per_byte"])
-    others = [(b.name, b.perplexity_per_character, b.bits_per_byte) for b in simple]
-    return sorted([own, *others], key=lambda row: -row[2])
+def _simple(found: Baseline) -> Row:
+    """A baseline; the longest n-gram of characters is what counting alone comes to."""
+    role = "counts" if found.name == f"{max(ORDERS)}-gram" else ""
+    return Row(role, found.name, found.perplexity_per_character, found.bits_per_byte)
+
+
+def _learnt(role: str, run: LMRun) -> Row:
+    final = run.final
+    assert final is not None
+    name, figures = run.settings.model.kind, final["validation"]
+    if role == "both":
+        name += f" led by a {run.settings.model.order}-gram of its {TOKENS[run.settings.tokenizer.kind]}"
+    effort = f"{human_seconds(final['seconds'])}, {final['step']:,} steps"
+    return Row(role, name, figures["perplexity_per_character"], figures["bits_per_byte"], effort)
 
 
 def _copied(sample: str, text: Text, bounds: tuple[int, int]) -> str:

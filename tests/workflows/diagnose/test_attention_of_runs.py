@@ -57,9 +57,7 @@ def test_a_classifier_reads_the_first_words(tmp_path: Path) -> None:
     lines = [f'"{text}",{label}' for text, label in reviews(60)]
     (tmp_path / "my.csv").write_text("\n".join(["text,label", *lines]), encoding="utf-8")
     sizes: dict[str, Any] = dict(model="transformer", width=8, heads=2, depth=1)
-    run = seqlab.train_classifier(
-        tmp_path / "my.csv", out=tmp_path / "run", budget="3steps", threads=1, guide="none", **sizes
-    )
+    run = seqlab.train_classifier(tmp_path / "my.csv", out=tmp_path / "run", budget="3steps", threads=1, **sizes)
     texts = [text for text, _ in reviews(60)[:3]]
     (tmp_path / "lines.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     found = diagnose_attention(tmp_path / "run", text=tmp_path / "lines.txt", length=4, threads=1)
@@ -76,9 +74,7 @@ def test_a_translator_is_asked_for_every_piece(tmp_path: Path) -> None:
     lines = ["english\tfrench", *("\t".join(row[:2]) for row in pairs(120))]
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     sizes: dict[str, Any] = dict(width=16, depth=1, heads=2, held_out=10, pointer=False)
-    run = seqlab.train_translator(
-        tmp_path / "pairs.tsv", out=tmp_path / "run", budget="3steps", threads=1, guide="none", **sizes
-    )
+    run = seqlab.train_translator(tmp_path / "pairs.tsv", out=tmp_path / "run", budget="3steps", threads=1, **sizes)
     few = [lines[0], *lines[5:8]]
     (tmp_path / "few.tsv").write_text("\n".join(few) + "\n", encoding="utf-8")
     found = diagnose_attention(tmp_path / "run", text=tmp_path / "few.tsv", length=200, threads=1)

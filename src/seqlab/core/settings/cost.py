@@ -24,7 +24,15 @@ from seqlab.core.settings.fields import (
     setting,
     with_flags,
 )
-from seqlab.core.settings.lm import FULL_GRADIENT_VOCABULARY, LMSettings, check_said, fill_lm
+from seqlab.core.settings.lm import (
+    CHARACTERS_BELOW,
+    FULL_GRADIENT_VOCABULARY,
+    LMSettings,
+    check_said,
+    fill_lm,
+    tokenizer_for,
+    with_tokenizer,
+)
 from seqlab.core.settings.translate import TranslateSettings, check_said_of_translator, fill_translate
 from seqlab.core.units import parse_budget
 
@@ -72,11 +80,17 @@ class Costed:
         }
 
 
+def _fill_lm(settings: LMSettings) -> LMSettings:
+    """As of a large text, where only the text would decide on the tokenizer."""
+    filled_in = fill_lm(settings)
+    return with_tokenizer(filled_in, tokenizer_for(filled_in, CHARACTERS_BELOW))
+
+
 TRAINING = ("budget", "batch", "context", "optimiser", "ema", "accumulate", "recompute", "carry", "full_gradient")
 # What only data can fill (vectors), what costs nothing, and what DataSizes says.
 NOT_COUNTED = ("vectors", "order", "folds", "ngrams", "bucket_bits", "least_texts", "alpha", "vocab_size", "length")
 COSTED: Mapping[str, Costed] = {
-    "lm": Costed(LMSettings, fill_lm, check_said, ("vocab_size", "tokens"), "tokens"),
+    "lm": Costed(LMSettings, _fill_lm, check_said, ("vocab_size", "tokens"), "tokens"),
     "classify": Costed(
         *(ClassifySettings, fill_classify, check_said_of_classifier),
         *(("vocab_size", "classes", "length", "texts"), "texts"),

@@ -65,7 +65,10 @@ class DataSettings:
 @dataclass(frozen=True)
 class TokenizerSettings:
     kind: str | None = setting(
-        None, "byte, char, word or bpe (default: bpe; word for bigram)", flag="tokenizer", choices=TOKENIZERS
+        None,
+        "byte, char, word or bpe (default: bpe; word for bigram; char where counts lead and the text is below 2.5 MB)",
+        flag="tokenizer",
+        choices=TOKENIZERS,
     )
     vocab_size: int | None = setting(
         None, "tokens to learn for bpe and word (chosen by the size of the text)", limits=COUNT
@@ -229,12 +232,16 @@ _LED_RECURRENT: dict[str, Preset] = {
 }
 LED_PRESETS: dict[str, dict[str, Preset]] = {"gru": _LED_RECURRENT, "lstm": _LED_RECURRENT}
 COMMON_PRESET: Preset = dict(tied=False, carry=True)
-TOKENIZERS_OF_MODELS = {"bigram": "word"}  # every other model: bpe
+TOKENIZERS_OF_MODELS = {"bigram": "word"}  # every other model: bpe, or what suits the text
+CHARACTERS_BELOW = 2_500_000  # bytes of training text: where counts lead, characters are better there (docs/log.md)
 NGRAM_ORDERS = {"char": 7, "byte": 7, "bpe": 4, "word": 3}  # docs/log.md
 
 
 def fill_lm(settings: LMSettings) -> LMSettings:
-    """Fill every None that a preset decides; what a person said stays."""
+    """Fill every None that a preset decides; what a person said stays.
+
+    Where counts lead, the tokenizer may be left to the text (`tokenizer_for`, `with_tokenizer`).
+    """
     check_settings(settings)
     model, training = settings.model, settings.training
     tokenizer = _fill_tokenizer(settings)
@@ -244,21 +251,34 @@ def fill_lm(settings: LMSettings) -> LMSettings:
         size = model.size or size_for_budget(training.budget)
         preset = COMMON_PRESET | PRESETS.get(model.kind, OWN_MODEL_PRESETS)[size] | {"size": size}
         if model.kind in NEURAL:
-            preset |= _led(settings, size, filled(tokenizer.kind))
+            preset |= _led(settings, size)
         if model.vectors is not None:
             preset.pop("vector_width", None)  # that of the vectors
     model = fill(model, preset)
     _check_sizes(model)
     _check_guide(settings.model)
-    return dataclasses.replace(settings, tokenizer=tokenizer, model=model, training=fill(training, preset))
+    made = dataclasses.replace(settings, tokenizer=tokenizer, model=model, training=fill(training, preset))
+    return made if tokenizer.kind is None else with_tokenizer(made, tokenizer.kind)
 
 
-def _led(settings: LMSettings, size: str, tokenizer: str) -> Preset:
-    """What a guide is made of, and the sizes that go with one."""
+def tokenizer_for(settings: LMSettings, train_bytes: int) -> str:
+    """Where neither a person nor the model decides, the size of the text does."""
+    return settings.tokenizer.kind or ("char" if train_bytes < CHARACTERS_BELOW else "bpe")
+
+
+def with_tokenizer(settings: LMSettings, kind: str) -> LMSettings:
+    """The settings with this tokenizer, and what goes with it."""
+    tokenizer = dataclasses.replace(settings.tokenizer, kind=kind)
+    led = settings.model.guide == "ngram"
+    model = fill(settings.model, {"order": NGRAM_ORDERS.get(kind, 5)} if led else {})
+    return dataclasses.replace(settings, tokenizer=tokenizer, model=model)
+
+
+def _led(settings: LMSettings, size: str) -> Preset:
+    """That there is a guide, and the sizes that go with one."""
     if settings.model.guide == "none":
         return {}
-    led = {"guide": "ngram", "order": NGRAM_ORDERS.get(tokenizer, 5), "folds": 10}
-    return led | LED_PRESETS.get(settings.model.kind, {}).get(size, {})
+    return {"guide": "ngram", "folds": 10} | LED_PRESETS.get(settings.model.kind, {}).get(size, {})
 
 
 def _check_sizes(model: ModelSettings) -> None:
@@ -326,8 +346,12 @@ def check_vocab_size(settings: LMSettings) -> None:
 
 
 def _fill_tokenizer(settings: LMSettings) -> TokenizerSettings:
-    kind = settings.tokenizer.kind or TOKENIZERS_OF_MODELS.get(settings.model.kind, "bpe")
-    return dataclasses.replace(settings.tokenizer, kind=kind)
+    """What is neither said nor decided by the model is left to the text, if counts lead."""
+    asked, model = settings.tokenizer, settings.model
+    kind = asked.kind or TOKENIZERS_OF_MODELS.get(model.kind)
+    if kind is None and (model.kind not in NEURAL or model.guide == "none" or asked.vocab_size is not None):
+        kind = "bpe"
+    return dataclasses.replace(asked, kind=kind)
 
 
 # What a domain's model is, unless somebody says otherwise: the same tokens for every text.

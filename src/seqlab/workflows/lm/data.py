@@ -19,7 +19,7 @@ from seqlab.core.files import canonical_json, make_folder, sha256_of, write_byte
 from seqlab.core.registry import TOKENIZERS, look_up
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import filled
-from seqlab.core.settings.lm import DataSettings, LMSettings, default_vocab_size
+from seqlab.core.settings.lm import DataSettings, LMSettings, default_vocab_size, tokenizer_for, with_tokenizer
 from seqlab.core.units import parse_split
 from seqlab.data.normalise import normalise, parse_steps
 from seqlab.data.overlap import Overlap, shared_passages
@@ -104,6 +104,7 @@ def prepare_text(settings: LMSettings, reporter: Reporter, kept: Kept | None = N
     """Read, split, normalise, tokenize and encode the text; what an earlier run kept is used again."""
     text = _open(settings.data, reporter, kept)
     bounds = _checked_bounds(text, settings.data.split)
+    settings = with_tokenizer(settings, tokenizer_for(settings, bounds["train"][1]))
     steps = parse_steps(settings.data.normalise)
     used, bounds, undoing = _normalised(text, bounds, steps, reporter) if steps else (text, bounds, {})
     if kept is None:

@@ -22,6 +22,7 @@ from seqlab.core.settings.lm import (
     fill_lm,
     model_fields,
     refuse_other_model,
+    with_tokenizer,
 )
 from seqlab.core.traits import traits_of
 from seqlab.core.units import human_count
@@ -93,6 +94,7 @@ class LanguageModelling(Task):
         return prepare_text(settings, reporter, kept)
 
     def settle(self, settings: LMSettings, data: Prepared) -> LMSettings:
+        settings = with_tokenizer(settings, data.tokenizer.kind)
         changes: dict[str, dict[str, Any]] = {"data": {"text": full_place(settings.data.text)}}
         source = settings.model.vectors
         if data.vectors is not None and source is not None:
