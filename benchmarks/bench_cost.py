@@ -28,7 +28,7 @@ SPLIT = {"lm": "94/3/3"}  # what is measured in the end is not what is asked
 FIRST = {"classify": "imdb", "translate": "bible-kjv"}
 SECOND = {"lm": "wikipedia-sample", "classify": "rotten-tomatoes", "translate": "bible-bbe"}
 SIZES = ("small", "medium", "large", "huge")
-TARGET = "bible-web"
+TARGET, HELD_OUT = "bible-web", 200  # verses: decoding more takes longer than the training
 LM_KINDS = ("rnn", "gru", "lstm", "attentive-rnn", "transformer", "bigram")
 
 
@@ -47,7 +47,8 @@ def trainings() -> Iterator[dict[str, Any]]:
     for kind in ("average", "rnn", "gru", "lstm", "transformer"):
         yield {"task": "classify", "model": kind}
     for kind in ("transformer", "gru", "lstm"):
-        yield from ({"task": "translate", "model": kind, "size": size, "to": TARGET} for size in SIZES)
+        few = {"to": TARGET, "held_out": HELD_OUT}
+        yield from ({"task": "translate", "model": kind, "size": size} | few for size in SIZES)
 
 
 def budget_of(kind: str, size: str) -> dict[str, str]:
@@ -56,7 +57,11 @@ def budget_of(kind: str, size: str) -> dict[str, str]:
 
 
 def named(flags: dict[str, Any]) -> str:
-    rest = [f"{name} {value}" for name, value in flags.items() if name not in ("task", "model", "size", "to", "budget")]
+    rest = [
+        f"{name} {value}"
+        for name, value in flags.items()
+        if name not in ("task", "model", "size", "to", "budget", "held_out")
+    ]
     return " ".join([flags["task"], flags["model"], flags.get("size", ""), *rest]).strip()
 
 

@@ -146,9 +146,8 @@ def cost() -> None:
                 ]
                 led, alone = alternate(sides, 40, warm_up=5)
             label = f"{model}, {json.dumps(vocabulary)}"
-            print(
-                f"  {label:<44} {1e3 * led:6.1f} {1e3 * alone:6.1f}  ×{led / alone:.2f}: {verdict(led <= MOST_OF_A_STEP * alone)}"
-            )
+            times = f"{1e3 * led:6.1f} {1e3 * alone:6.1f}  ×{led / alone:.2f}"
+            print(f"  {label:<44} {times}: {verdict(led <= MOST_OF_A_STEP * alone)}", flush=True)
 
 
 PARTS: dict[str, Callable[[], None]] = {

@@ -7,7 +7,16 @@ import tomli_w
 from seqlab.core.errors import UsageError
 from seqlab.core.registry import MODELS
 from seqlab.core.settings.fields import flags_of, from_table, to_table, with_flags
-from seqlab.core.settings.lm import PRESETS, LMSettings, ModelSettings, default_vocab_size, fill_lm
+from seqlab.core.settings.lm import (
+    CHARACTERS_BELOW,
+    PRESETS,
+    LMSettings,
+    ModelSettings,
+    default_vocab_size,
+    fill_lm,
+    tokenizer_for,
+    with_tokenizer,
+)
 from seqlab.core.settings.training import SIZES, TrainingSettings, size_for_budget
 
 
@@ -36,13 +45,27 @@ def test_longer_budgets_choose_sizes_that_are_not_smaller() -> None:
 
 
 def test_the_bigram_reads_words_and_fewer_of_them() -> None:
-    asked = {kind: with_flags(LMSettings(), {"model": kind}) for kind in ("lstm", "bigram")}
+    asked = {kind: with_flags(LMSettings(), {"model": kind}) for kind in ("ngram", "bigram")}
     kinds = {kind: fill_lm(settings).tokenizer.kind for kind, settings in asked.items()}
-    assert kinds == {"lstm": "bpe", "bigram": "word"}
+    assert kinds == {"ngram": "bpe", "bigram": "word"}
     said = with_flags(LMSettings(), {"model": "bigram", "tokenizer": "char"})
     assert fill_lm(said).tokenizer.kind == "char"
     assert default_vocab_size("word", 10**7, "bigram") == 4_000
     assert default_vocab_size("word", 10**7, "lstm") == 10_000
+
+
+def test_the_size_of_the_text_chooses_the_tokens_of_a_led_network() -> None:
+    open_yet = fill_lm(with_flags(LMSettings(), {"model": "lstm"}))
+    assert (open_yet.tokenizer.kind, open_yet.model.order, open_yet.model.guide) == (None, None, "ngram")
+    assert tokenizer_for(open_yet, CHARACTERS_BELOW - 1) == "char"
+    assert tokenizer_for(open_yet, CHARACTERS_BELOW) == "bpe"
+    orders = {kind: with_tokenizer(open_yet, kind).model.order for kind in ("char", "byte", "bpe", "word")}
+    assert orders == {"char": 7, "byte": 7, "bpe": 4, "word": 3}
+    for said in ({"guide": "none"}, {"vocab_size": 500}, {"tokenizer": "bpe"}):
+        decided = fill_lm(with_flags(LMSettings(), {"model": "lstm", **said}))
+        assert decided.tokenizer.kind == tokenizer_for(decided, 10) == "bpe"
+    asked = fill_lm(with_flags(LMSettings(), {"model": "lstm", "order": 3}))
+    assert with_tokenizer(asked, "char").model.order == 3
 
 
 def test_settings_survive_toml() -> None:

@@ -1,9 +1,13 @@
 """The demonstration, offline and short."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.cli.conftest import Command, seqlab_command  # noqa: F401 (a fixture)
+
+from seqlab.cli.demo import _who_is_ahead
+from seqlab.workflows.demo import Row, alone_budget
 
 
 @pytest.fixture
@@ -25,15 +29,29 @@ def test_the_demo_without_a_registry(seqlab_command: Command) -> None:  # noqa: 
     assert "shakespeare" in missing
     assert "using 'pydoc' instead" in missing
     assert "stands in the training text" in shared
-    for name in ("uniform", "unigram", "7-gram", "xz", "seqlab lstm"):
+    story = [line.split() for line in answer.out.split("\n") if line.startswith(("counts", "network", "both"))]
+    assert [line[:2] for line in story] == [["counts", "alone"], ["network", "alone"], ["both", "lstm"]]
+    for name in ("7-gram", "lstm led by a 7-gram of its characters", "uniform", "unigram", "xz", "30 steps"):
         assert name in answer.out
-    assert "perplexity/char" in answer.out
     assert "bits/byte" in answer.out
     assert "A sample of 400 characters" in answer.out
     assert "stands word for word in the training text" in answer.out
-    assert "runs/demo-1" in answer.out
+    assert "runs/demo-1/report.html" in answer.out
+    assert "runs/demo-1-alone/report.html" in answer.out
     assert answer.out.count("    seqlab lm ") == 3
-    assert "Better than the neural model in this time" in answer.out  # 30 steps beat no n-gram, and the demo says so
+    assert "Better than both together" not in answer.out
+
+
+def test_whatever_is_ahead_of_both_is_named() -> None:
+    rows = [Row("both", "lstm led", 4.0, 2.0), Row("counts", "7-gram", 3.0, 1.9), Row("", "xz", 5.0, 2.1)]
+    (line,) = _who_is_ahead(SimpleNamespace(rows=rows))
+    assert line.startswith("Better than both together in this time: 7-gram. ")
+    assert _who_is_ahead(SimpleNamespace(rows=[rows[0], rows[2]])) == []
+
+
+def test_the_network_alone_has_a_share_of_a_time_and_all_of_other_budgets() -> None:
+    found = {budget: alone_budget(budget) for budget in ("60s", "2s", "5m", "30steps", "2epochs")}
+    assert found == {"60s": "20s", "2s": "1s", "5m": "100s", "30steps": "30steps", "2epochs": "2epochs"}
 
 
 @pytest.mark.usefixtures("offline")
@@ -45,5 +63,7 @@ def test_the_demo_as_json(seqlab_command: Command) -> None:  # noqa: F811 (the f
     assert result["copied"] in result["sample"]
     ranked = [row["bits_per_byte"] for row in result["rows"]]
     assert ranked == sorted(ranked, reverse=True)
+    assert [row["role"] for row in result["rows"] if row["role"]].count("both") == 1
+    assert {row["role"] for row in result["rows"]} == {None, "counts", "network", "both"}
     text = next(Path("cache/corpora").glob("pydoc*.txt")).read_bytes().decode()
     assert result["copied"] in text

@@ -86,6 +86,7 @@ class Rehearsal:
     at: Callable[[int], float]  # rows of a piece -> bytes at its worst moment
     rows: int  # of the largest batch
     gradients: int  # bytes
+    batch: int = 0  # bytes of the largest batch, whole: with the rows of a guide they are many
     reading: int = 0  # bytes that reading held-out data holds
     of_length: Callable[[int], float] | None = None  # positions of one row -> the same; None where rows are not cut
     length: int = 0  # of a row
@@ -95,7 +96,7 @@ class Rehearsal:
     def tensor_bytes(self, accumulate: int) -> int:
         """Pieces after the first find the gradients of those before them."""
         rows = self._rows_of_piece(accumulate)
-        return int(self.at(rows)) + (self.gradients if rows < self.rows else 0)
+        return int(self.at(rows)) + self.batch + (self.gradients if rows < self.rows else 0)
 
     def step_bytes(self, accumulate: int) -> int:
         once = self._rows_of_piece(accumulate) == self.rows
@@ -124,7 +125,7 @@ class Rehearsal:
 def rehearse_memory(model: nn.Module, learning: Learning, read: Callable[[], Any] | None = None) -> Rehearsal:
     """From the largest of some batches, and from the first calls of `read`, which has the model read held-out data."""
     batches = _sampled(learning)[1]
-    batch = max(batches, key=_numbers)
+    batch = max(batches, key=_bytes)
     uneven = len({_rows(one) for one in batches}) > 1  # each leaves holes that the next does not fill
     gradients = sum(w.numel() * w.element_size() for w in model.parameters() if w.requires_grad)
     with _untouched(model):
@@ -135,6 +136,7 @@ def rehearse_memory(model: nn.Module, learning: Learning, read: Callable[[], Any
         at=watched.peak_bytes,
         rows=watched.rows,
         gradients=gradients,
+        batch=_bytes(batch),
         reading=int(reading),
         of_length=watched.bytes_of_length if watched.length else None,
         length=watched.length,
@@ -375,7 +377,7 @@ def _sampled(learning: Learning) -> tuple[float, list[Batch]]:
 
 
 def _strata(batches: list[Batch]) -> list[Batch]:
-    by_size = sorted(batches, key=_numbers)
+    by_size = sorted(batches, key=_bytes)
     return [by_size[int(share * len(by_size))] for share in (STRATA if len(by_size) >= len(STRATA) else (0.5,))]
 
 
@@ -397,11 +399,11 @@ def _shortened(batch: TokenBatch, length: int) -> TokenBatch:
     return replace(batch, inputs=batch.inputs[:, :length], targets=batch.targets[:, :length], guide=guide)
 
 
-def _numbers(batch: Any) -> int:
-    """In all tensors of a batch."""
+def _bytes(batch: Any) -> int:
+    """Of all tensors of a batch."""
     if isinstance(batch, Tensor):
-        return batch.numel()
-    return sum(_numbers(getattr(batch, f.name)) for f in fields(batch)) if is_dataclass(batch) else 0
+        return batch.nbytes
+    return sum(_bytes(getattr(batch, f.name)) for f in fields(batch)) if is_dataclass(batch) else 0
 
 
 def _doubled(start: int, end: int) -> Iterator[int]:

@@ -65,12 +65,13 @@ def run_demo(
             return None
         reporter.note("and the same network by itself, for comparison:")
         beside = folder.with_name(folder.name + "-alone")
-        said |= dict(guide="none", reporter=ProgressOnly(reporter))
+        said |= dict(guide="none", tokenizer=run.settings.tokenizer.kind, reporter=ProgressOnly(reporter))
         alone = train_lm(text.name, budget=alone_budget(budget), out=beside, **said)
     if alone.final is None:
         return None
     bounds = split_bounds(text, parse_split(run.settings.data.split))
-    sample = run.generate("", SAMPLE_CHARACTERS, temperature=0.8, seed=run.settings.training.seed)
+    written = run.generate("", SAMPLE_CHARACTERS, temperature=0.8, seed=run.settings.training.seed)
+    sample = written[:SAMPLE_CHARACTERS]  # a token may be several characters
     reporter.note("measuring what one gets without a neural network …")
     train, validation = (read_slice(text, bounds[name]) for name in ("train", "validation"))
     simple = [_simple(found) for found in baselines(train, validation)]

@@ -123,7 +123,7 @@ def test_the_test_text_is_scored_once_and_at_the_end(
         return original(model, ids, *args, **kwargs)
 
     monkeypatch.setattr(measure, "nats_of_ids", spy)
-    run = seqlab.train_lm(small_text, out=tmp_path / "run", **tiny)
+    run = seqlab.train_lm(small_text, out=tmp_path / "run", tokenizer="bpe", **tiny)
     test_tokens, validation_tokens = (run.final[p]["tokens"] for p in ("test", "validation"))  # type: ignore[index]
     assert test_tokens != validation_tokens
     assert scored.count(test_tokens) == 1
