@@ -10,6 +10,7 @@ import argparse
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -176,7 +177,7 @@ def show(flags: dict[str, Any], found: dict[str, Any]) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--on", choices=("first", "second"), default="first")
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="a regular expression of names")
     parser.add_argument("--one", type=json.loads)
     parser.add_argument("--data")
     asked = parser.parse_args()
@@ -192,7 +193,9 @@ def main() -> None:
         "(process before; optimiser, step, saving, reading; MB)"
     )
     ratios = [
-        show(flags, in_a_process(flags, texts[flags["task"]])) for flags in trainings() if asked.only in named(flags)
+        show(flags, in_a_process(flags, texts[flags["task"]]))
+        for flags in trainings()
+        if re.search(asked.only, named(flags))
     ]
     for what, k, bound in (("seconds", 0, WITHIN_SECONDS), ("memory", 1, WITHIN_MEMORY)):
         off = [abs(ratio[k] - 1) for ratio in ratios]

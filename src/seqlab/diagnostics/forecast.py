@@ -42,7 +42,8 @@ LONG = 2048  # positions of a row from which on shorter ones are rehearsed
 SHARES = (1 / 16, 1 / 8, 1 / 4)  # of such a row
 SAMPLED = 24  # batches whose sizes are looked at
 STRATA = (1 / 8, 3 / 8, 5 / 8, 7 / 8)  # of the sampled batches by size: these stand for all
-SCATTER, SCATTER_AGAIN, SCATTER_UNEVEN = 1.25, 2.0, 2.5  # measured: docs/benchmarks.md
+SCATTER, SCATTER_AGAIN = 1.25, 2.4  # measured: docs/benchmarks.md
+HOLES, MOST_HOLES = 1.5, 200_000_000  # of uneven batches: times their tensors, and bytes at most; measured too
 READ_CALLS = 2  # of the model, after which reading holds what it ever will
 
 
@@ -79,8 +80,9 @@ class Rehearsal:
     """What a piece of some rows of the largest batch takes, for any number of rows.
 
     A process holds more than its tensors: what was freed lies scattered between what is used. A step holds `scatter`
-    times its tensors, and `scatter_again` times where it takes and frees the same again and again, in pieces. Where
-    batches differ in their rows it is most.
+    times its tensors, and `scatter_again` times where it takes and frees the same again and again, in pieces. Batches
+    that differ in their rows leave holes that the next does not fill, `holes` times its tensors, and no more of large
+    ones, which the system takes back at once.
     """
 
     at: Callable[[int], float]  # rows of a piece -> bytes at its worst moment
@@ -92,15 +94,18 @@ class Rehearsal:
     length: int = 0  # of a row
     scatter: float = 1.0
     scatter_again: float = 1.0
+    holes: float = 0.0
 
     def tensor_bytes(self, accumulate: int) -> int:
         """Pieces after the first find the gradients of those before them."""
         rows = self._rows_of_piece(accumulate)
-        return int(self.at(rows)) + self.batch + (self.gradients if rows < self.rows else 0)
+        return int(self.at(rows)) + (self.gradients if rows < self.rows else 0)
 
     def step_bytes(self, accumulate: int) -> int:
         once = self._rows_of_piece(accumulate) == self.rows
-        return int(self.tensor_bytes(accumulate) * (self.scatter if once else self.scatter_again))
+        tensors = self.tensor_bytes(accumulate)
+        held = tensors * (self.scatter if once else self.scatter_again) + min(self.holes * tensors, MOST_HOLES)
+        return int(held) + self.batch
 
     def _rows_of_piece(self, accumulate: int) -> int:
         return -(-self.rows // min(accumulate, self.rows))
@@ -126,7 +131,7 @@ def rehearse_memory(model: nn.Module, learning: Learning, read: Callable[[], Any
     """From the largest of some batches, and from the first calls of `read`, which has the model read held-out data."""
     batches = _sampled(learning)[1]
     batch = max(batches, key=_bytes)
-    uneven = len({_rows(one) for one in batches}) > 1  # each leaves holes that the next does not fill
+    uneven = len({_rows(one) for one in batches}) > 1
     gradients = sum(w.numel() * w.element_size() for w in model.parameters() if w.requires_grad)
     with _untouched(model):
         watched = _Watched(model, learning, batch)
@@ -140,8 +145,9 @@ def rehearse_memory(model: nn.Module, learning: Learning, read: Callable[[], Any
         reading=int(reading),
         of_length=watched.bytes_of_length if watched.length else None,
         length=watched.length,
-        scatter=SCATTER_UNEVEN if uneven else SCATTER_AGAIN if _recomputes(model) else SCATTER,
-        scatter_again=SCATTER_UNEVEN if uneven else SCATTER_AGAIN,
+        scatter=SCATTER_AGAIN if _recomputes(model) else SCATTER,
+        scatter_again=SCATTER_AGAIN,
+        holes=HOLES if uneven else 0.0,
     )
 
 
