@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -31,6 +32,9 @@ from seqlab.diagnostics.forecast import (
     step_seconds,
 )
 from seqlab.diagnostics.machine import MODEL_ERROR
+from seqlab.models import build_lm
+from seqlab.models.guided import GATES, Guide, GuidedLM
+from seqlab.models.ngram import NGramLM
 from seqlab.models.translator import Translator
 from seqlab.training.objectives import Labels, Loss, NextToken, TargetTokens
 from seqlab.training.plan import Learning
@@ -179,7 +183,8 @@ def test_the_largest_of_the_sampled_batches_counts() -> None:
     assert rehearse_memory(model, mixed).rows == 8
     alone = rehearse_memory(model, Learning(Repeated([large]), Labels()))
     assert rehearse_memory(model, mixed).tensor_bytes(1) == alone.tensor_bytes(1)
-    assert rehearse_memory(model, mixed).scatter == forecast.SCATTER_UNEVEN > alone.scatter == forecast.SCATTER
+    assert rehearse_memory(model, mixed).scatter == alone.scatter == forecast.SCATTER
+    assert rehearse_memory(model, mixed).holes == forecast.HOLES > alone.holes == 0
 
 
 def test_reading_is_watched_for_its_first_calls() -> None:
@@ -205,6 +210,31 @@ def test_bytes_of_a_step_in_pieces() -> None:
     """The rows of the largest piece; from the second piece on the first one's gradients are there."""
     assert [LINE.step_bytes(pieces) for pieces in (1, 2, 3, 5, 12, 99)] == [120, 65, 45, 35, 15, 15]
     assert replace(LINE, rows=1).step_bytes(4) == 10
+    scattered = replace(LINE, scatter=1.5, scatter_pieces=3.0)
+    assert [scattered.step_bytes(pieces) for pieces in (1, 2)] == [180, 195]
+
+
+def test_a_batch_is_held_as_a_whole_while_its_pieces_are_learnt_from() -> None:
+    assert [replace(LINE, batch=1000).step_bytes(pieces) for pieces in (1, 2, 12)] == [1120, 1065, 1015]
+
+
+def test_the_holes_of_uneven_batches_are_bounded() -> None:
+    uneven = replace(LINE, holes=1.5)
+    assert [uneven.step_bytes(pieces) for pieces in (1, 2)] == [120 + 180, 65 + 97]
+    large = Rehearsal(at=lambda rows: 1e9 * rows, rows=1, gradients=0, holes=1.5)
+    assert large.step_bytes(1) == 1_000_000_000 + forecast.MOST_HOLES
+
+
+def test_the_rows_of_a_guide_are_part_of_a_batch() -> None:
+    network = build_lm("gru", vocab_size=V + GATES, width=8, depth=1)
+    model = GuidedLM(network, Guide(NGramLM.fit(np.arange(60) % V, V, 2)))
+    batch, rows = tokens(ROWS, LENGTH), torch.zeros(ROWS, LENGTH, V)
+    alone, led = (
+        rehearse_memory(model, Learning(Repeated([one]), NextToken(carry=False)))
+        for one in (batch, replace(batch, guide=rows))
+    )
+    assert led.batch - alone.batch == rows.nbytes
+    assert alone.batch == batch.inputs.nbytes + batch.targets.nbytes
 
 
 def test_the_nearest_number_of_pieces() -> None:

@@ -116,6 +116,15 @@ def test_rows_are_those_of_going_up_order_by_order(order: int, dense: int, monke
     assert (tables.log_rows(contexts).view_as(expected) - expected).abs().max() < 3e-5
 
 
+@pytest.mark.parametrize("at_once", [1, 7, 399, 400])
+def test_rows_made_some_places_at_a_time_are_the_same(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    folded = count_folds(TEXT, 256, 5, 7)
+    places = np.random.default_rng(0).integers(0, len(TEXT), (4, 100))
+    whole = folded.expected(places)
+    monkeypatch.setattr(ngram_rows, "AT_ONCE", at_once)
+    assert torch.equal(folded.expected(places), whole)
+
+
 def test_every_row_of_every_fold_sums_to_one() -> None:
     folded = count_folds(TEXT, 256, 6, 10)
     rows = folded.expected(np.random.default_rng(0).integers(0, len(TEXT), (4, 100)))

@@ -42,8 +42,9 @@ LONG = 2048  # positions of a row from which on shorter ones are rehearsed
 SHARES = (1 / 16, 1 / 8, 1 / 4)  # of such a row
 SAMPLED = 24  # batches whose sizes are looked at
 STRATA = (1 / 8, 3 / 8, 5 / 8, 7 / 8)  # of the sampled batches by size: these stand for all
-SCATTER, SCATTER_AGAIN = 1.25, 2.4  # measured: docs/benchmarks.md
+SCATTER, SCATTER_RECOMPUTED, SCATTER_PIECES = 1.25, 2.0, 2.4  # measured: docs/benchmarks.md
 HOLES, MOST_HOLES = 1.5, 200_000_000  # of uneven batches: times their tensors, and bytes at most; measured too
+LOOP_SECONDS = 2e-4  # of the loop itself in each step: clock, signals, progress
 READ_CALLS = 2  # of the model, after which reading holds what it ever will
 
 
@@ -80,7 +81,7 @@ class Rehearsal:
     """What a piece of some rows of the largest batch takes, for any number of rows.
 
     A process holds more than its tensors: what was freed lies scattered between what is used. A step holds `scatter`
-    times its tensors, and `scatter_again` times where it takes and frees the same again and again, in pieces. Batches
+    times its tensors, `scatter_pieces` times where it takes and frees the same again and again, in pieces. Batches
     that differ in their rows leave holes that the next does not fill, `holes` times its tensors, and no more of large
     ones, which the system takes back at once.
     """
@@ -93,7 +94,7 @@ class Rehearsal:
     of_length: Callable[[int], float] | None = None  # positions of one row -> the same; None where rows are not cut
     length: int = 0  # of a row
     scatter: float = 1.0
-    scatter_again: float = 1.0
+    scatter_pieces: float = 1.0
     holes: float = 0.0
 
     def tensor_bytes(self, accumulate: int) -> int:
@@ -104,7 +105,7 @@ class Rehearsal:
     def step_bytes(self, accumulate: int) -> int:
         once = self._rows_of_piece(accumulate) == self.rows
         tensors = self.tensor_bytes(accumulate)
-        held = tensors * (self.scatter if once else self.scatter_again) + min(self.holes * tensors, MOST_HOLES)
+        held = tensors * (self.scatter if once else self.scatter_pieces) + min(self.holes * tensors, MOST_HOLES)
         return int(held) + self.batch
 
     def _rows_of_piece(self, accumulate: int) -> int:
@@ -121,7 +122,7 @@ class Rehearsal:
         """The longest row, of those that halve, of which one at a time takes no more than `spare` bytes."""
         length = self.length // 2
         while self.of_length is not None and length >= 1:
-            if self.scatter_again * (self.of_length(length) + self.gradients) <= spare:
+            if self.scatter_pieces * (self.of_length(length) + self.gradients) <= spare:
                 return length
             length //= 2
         return None
@@ -145,8 +146,8 @@ def rehearse_memory(model: nn.Module, learning: Learning, read: Callable[[], Any
         reading=int(reading),
         of_length=watched.bytes_of_length if watched.length else None,
         length=watched.length,
-        scatter=SCATTER_AGAIN if _recomputes(model) else SCATTER,
-        scatter_again=SCATTER_AGAIN,
+        scatter=SCATTER_RECOMPUTED if _recomputes(model) else SCATTER,
+        scatter_pieces=SCATTER_PIECES,
         holes=HOLES if uneven else 0.0,
     )
 
@@ -209,7 +210,7 @@ def step_seconds(
     with _untouched(model):
         watched = [_Watched(model, learning, batch) for batch in chosen]
         quick = [one.whole_seconds(training.accumulate) for one in watched]
-        beside = making + _optimiser_seconds(model, training)
+        beside = making + _optimiser_seconds(model, training) + LOOP_SECONDS
         if all(seconds is not None for seconds in quick):
             whole = statistics.fmean(seconds for seconds in quick if seconds is not None) + beside
             return StepSeconds(whole, whole * (1 - MODEL_ERROR), whole * (1 + MODEL_ERROR), timed=True)

@@ -143,6 +143,7 @@ def _check_batch(task: Task, settings: Any, model: nn.Module, learning: Learning
 
 
 def _rehearsed(task: Task, settings: Any, model: nn.Module, learning: Learning, data: Any) -> tuple[Memory, Rehearsal]:
+    _ = data.files  # what the folder keeps is held from the moment it is made: now
     rehearsal = rehearse_memory(model, learning, lambda: task.read_held_out(model, data))
     return memory_of(model, settings.training, rehearsal, task.later_bytes(data)), rehearsal
 
