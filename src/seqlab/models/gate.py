@@ -25,7 +25,7 @@ MOST_STEPS = 20_000  # of EM
 PENALTY = 1.0  # λ, in nats
 MOST_ITERATIONS = 400  # of L-BFGS
 TOLERANCE = 1e-8  # of the gradient, in nats per token
-LEAST = -20.0  # ln w of a part that constant weights would leave out, where weights by context start
+LEAST = -4.0  # ln w, where weights by context start, of a part that constant ones leave out: it may help somewhere
 
 
 @dataclass(frozen=True)
