@@ -5,7 +5,7 @@ import pytest
 from tests.cli.conftest import TINY_FLAGS, Command
 
 KEYS = {"run", "seconds", "context", "validation", "test", "mixture"}
-PART_KEYS = {"name", "model", "identity", "weight", "validation", "test"}
+MEMBER_KEYS = {"name", "model", "identity", "weight", "validation", "test"}
 
 
 @pytest.fixture
@@ -49,11 +49,11 @@ def test_json_has_the_figures_of_all(seqlab_command: Command, two: tuple[str, st
     found = answer.json
     assert found.keys() == KEYS
     assert found["run"] == "runs/small-mixture-1"
-    assert [part["name"] for part in found["mixture"]["parts"]] == ["counts", "lstm"]
-    assert all(part.keys() == PART_KEYS for part in found["mixture"]["parts"])
-    assert found["mixture"].keys() == {"fitted_on", "tokens", "per_context", "parts", "sentence"}
+    assert [member["name"] for member in found["mixture"]["members"]] == ["counts", "lstm"]
+    assert all(member.keys() == MEMBER_KEYS for member in found["mixture"]["members"])
+    assert found["mixture"].keys() == {"fitted_on", "tokens", "per_context", "members", "sentence"}
     assert found["mixture"]["fitted_on"] == "validation"
-    assert found["test"].keys() == found["mixture"]["parts"][0]["test"].keys()
+    assert found["test"].keys() == found["mixture"]["members"][0]["test"].keys()
 
 
 def test_perplexity_of_a_mixture_that_nobody_kept(seqlab_command: Command, two: tuple[str, str]) -> None:
@@ -64,12 +64,12 @@ def test_perplexity_of_a_mixture_that_nobody_kept(seqlab_command: Command, two: 
     assert rows.keys() == {name, *two}
     assert rows[two[0]]["mixture"] is None
     mixture = rows[name]["mixture"]
-    assert [part["model"] for part in mixture["parts"]] == ["ngram", "lstm"]
+    assert [member["model"] for member in mixture["members"]] == ["ngram", "lstm"]
     assert mixture["tokens"] > 900
     text = seqlab_command(*words, "--html", "heat.html", "--csv", "tokens.csv")
     assert text.code == 0
     assert f"{name}: {mixture['sentence']}." in text.out
-    assert f"context of {name}: each part in its own way (counts: each token after the 2 tokens before it" in text.out
+    assert f"context of {name}: each member in its own way (counts: each token after the 2 tokens before it" in text.out
     assert name in Path("heat-1.html").read_text()
 
 

@@ -42,7 +42,7 @@ VARIANTS.append(("convolution", dict(width=16, depth=2)))
 VARIANTS.append(("bigram", dict(width=16, vector_width=6)))
 _GUIDED = [(kind, sizes) for kind, sizes in VARIANTS if kind != "bigram" and "features" not in sizes]
 VARIANTS += [(kind, sizes | {"guide": order}) for (kind, sizes), order in zip(_GUIDED, itertools.cycle((1, 3, 6)))]
-_PARTS: dict[str, tuple[str, dict[str, Any]]] = {
+_MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     "3-gram": ("ngram", dict(order=3)),
     "lstm": ("lstm", dict(width=8, depth=1)),
     "led gru": ("gru", dict(width=8, depth=1, guide=4)),
@@ -51,8 +51,8 @@ _PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "attentive": ("attentive-rnn", dict(width=8, depth=1, context=CONTEXT)),
 }
 VARIANTS += [
-    (MIXTURE, {"parts": parts})
-    for parts in (("3-gram", "lstm"), ("transformer", "3-gram", "led gru"), ("attentive", "learned"))
+    (MIXTURE, {"members": members})
+    for members in (("3-gram", "lstm"), ("transformer", "3-gram", "led gru"), ("attentive", "learned"))
 ]
 
 
@@ -64,7 +64,7 @@ def own_model(monkeypatch: pytest.MonkeyPatch) -> None:
 def named(variant: tuple[str, dict[str, Any]]) -> str:
     kind, sizes = variant
     if kind == MIXTURE:
-        return " + ".join(sizes["parts"])
+        return " + ".join(sizes["members"])
     special = [str(sizes[key]) for key in ("positions", "attention", "features", "score") if key in sizes]
     led = [f"led by {sizes['guide']}-grams"] if "guide" in sizes else []
     return "-".join([kind, *(special or [str(sizes.get("depth", 1))]), *(["tied"] if sizes.get("tied") else []), *led])
@@ -85,7 +85,7 @@ def lm(variant: tuple[str, dict[str, Any]]) -> Any:
 def build(kind: str, guide: int | None = None, seed: int = 0, **sizes: Any) -> Any:
     """With an order, led by n-grams of some text; its output layer is drawn, since it would start with zeros."""
     if kind == MIXTURE:
-        return mixture(sizes["parts"], seed)
+        return mixture(sizes["members"], seed)
     text = torch.randint(0, V, (300,), generator=torch.Generator().manual_seed(5)).numpy()
     if kind == "ngram":
         return NGramLM.fit(text, V, sizes["order"])
@@ -98,14 +98,14 @@ def build(kind: str, guide: int | None = None, seed: int = 0, **sizes: Any) -> A
 
 
 def mixture(names: tuple[str, ...], seed: int) -> MixtureLM:
-    """Some parts, with weights that depend on the context."""
-    parts = [build(_PARTS[name][0], seed=seed, **_PARTS[name][1]) for name in names]
+    """Some models, with weights that depend on the context."""
+    members = [build(_MEMBERS[name][0], seed=seed, **_MEMBERS[name][1]) for name in names]
     draw = torch.Generator().manual_seed(7)
     bias, slopes = (
         torch.randn(*shape, dtype=torch.float64, generator=draw) / 4
-        for shape in ((len(parts),), (features_in(parts), len(parts)))
+        for shape in ((len(members),), (features_in(members), len(members)))
     )
-    return MixtureLM(parts, Gate(bias, slopes))
+    return MixtureLM(members, Gate(bias, slopes))
 
 
 def longest(lm: Any) -> int:

@@ -12,26 +12,26 @@ from torch import Tensor
 from seqlab.models.gate import PENALTY, Gate, constant_gate, context_gate, em_step, fit_gate, loss, mixed
 
 
-def problem(tokens: int, parts: int, seed: int, features: int = 3) -> tuple[Tensor, Tensor]:
-    """ln p_m(t_n), and features of which the first says which part is the better one."""
+def problem(tokens: int, members: int, seed: int, features: int = 3) -> tuple[Tensor, Tensor]:
+    """ln p_m(t_n), and features of which the first says which member is the better one."""
     draw = np.random.default_rng(seed)
     f = draw.normal(size=(tokens, features))
-    log_p = np.log(draw.uniform(0.01, 0.9, size=(tokens, parts)))
+    log_p = np.log(draw.uniform(0.01, 0.9, size=(tokens, members)))
     if features:
         log_p[:, 0] += np.minimum(0, 2 * f[:, 0])
         log_p[:, 1] += np.minimum(0, -2 * f[:, 0])
-    return torch.from_numpy(log_p - draw.uniform(0, 1, parts)), torch.from_numpy(f)
+    return torch.from_numpy(log_p - draw.uniform(0, 1, members)), torch.from_numpy(f)
 
 
 def mean_nats(weights: Any, log_p: Tensor) -> float:
     return -float(np.log(np.exp(log_p.numpy()) @ np.asarray(weights)).mean())
 
 
-@pytest.mark.parametrize("parts", [2, 3, 5])
+@pytest.mark.parametrize("members", [2, 3, 5])
 @pytest.mark.parametrize("seed", range(4))
-def test_no_step_of_em_makes_it_worse(parts: int, seed: int) -> None:
-    log_p, _ = problem(60, parts, seed)
-    weights = torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(parts)))
+def test_no_step_of_em_makes_it_worse(members: int, seed: int) -> None:
+    log_p, _ = problem(60, members, seed)
+    weights = torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(members)))
     before = mean_nats(weights, log_p)
     for _ in range(30):
         weights, _ = em_step(weights, log_p.exp())
@@ -41,19 +41,19 @@ def test_no_step_of_em_makes_it_worse(parts: int, seed: int) -> None:
         before = after
 
 
-@pytest.mark.parametrize("parts", [2, 3, 4])
+@pytest.mark.parametrize("members", [2, 3, 4])
 @pytest.mark.parametrize("seed", range(4))
-def test_constant_weights_are_those_that_another_optimiser_finds(parts: int, seed: int) -> None:
-    log_p, _ = problem(200, parts, seed)
+def test_constant_weights_are_those_that_another_optimiser_finds(members: int, seed: int) -> None:
+    log_p, _ = problem(200, members, seed)
     gate = constant_gate(log_p)
     found = gate.bias.exp().numpy()
     assert found.sum() == pytest.approx(1, abs=1e-12)
     best = minimize(
         mean_nats,
-        np.full(parts, 1 / parts),
+        np.full(members, 1 / members),
         args=(log_p,),
         method="SLSQP",
-        bounds=[(0, 1)] * parts,
+        bounds=[(0, 1)] * members,
         constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
         options={"ftol": 1e-14, "maxiter": 500},
     )
@@ -81,24 +81,24 @@ def test_the_gradient_is_that_of_the_loss(seed: int) -> None:
     assert all(torch.allclose(a, b, rtol=0, atol=1e-11) for a, b in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize("members", [2, 3])
 @pytest.mark.parametrize("seed", range(3))
-def test_weights_by_context_are_those_that_another_optimiser_finds(parts: int, seed: int) -> None:
-    log_p, features = problem(150, parts, seed)
+def test_weights_by_context_are_those_that_another_optimiser_finds(members: int, seed: int) -> None:
+    log_p, features = problem(150, members, seed)
     x, p = features.numpy(), np.exp(log_p.numpy())
 
     def plain(theta: Any) -> float:
-        bias, slopes = theta[:parts], theta[parts:].reshape(-1, parts)
+        bias, slopes = theta[:members], theta[members:].reshape(-1, members)
         w = np.exp(bias + x @ slopes)
         w /= w.sum(1, keepdims=True)
         return float(-np.log((w * p).sum(1)).sum() + PENALTY / 2 * (slopes**2).sum())
 
     gate = context_gate(log_p, features)
     own = plain(np.concatenate([gate.bias.numpy(), gate.slopes.numpy().ravel()]))
-    start = np.concatenate([constant_gate(log_p).bias.clamp(min=-4).numpy(), np.zeros(parts * x.shape[1])])
+    start = np.concatenate([constant_gate(log_p).bias.clamp(min=-4).numpy(), np.zeros(members * x.shape[1])])
     best = minimize(plain, start, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-7, "maxfun": 100_000})
     assert own == pytest.approx(best.fun, abs=1e-6)
-    assert gate.slopes.numpy().ravel() == pytest.approx(best.x[parts:], abs=1e-3)
+    assert gate.slopes.numpy().ravel() == pytest.approx(best.x[members:], abs=1e-3)
     assert own < plain(start) - 1
 
 

@@ -20,7 +20,7 @@ V = 6
 TEXT = np.random.default_rng(0).integers(0, V, 300) // 2 + np.arange(300) % 2
 
 
-def parts(order: int = 4) -> list[Any]:
+def members(order: int = 4) -> list[Any]:
     window = build_lm("transformer", vocab_size=V, width=8, depth=1, heads=2, context=5)
     return [NGramLM.fit(TEXT, V, order), build_lm("lstm", vocab_size=V, width=8, depth=1).eval(), window.eval()]
 
@@ -36,18 +36,18 @@ def drawn(batch: int = 2, length: int = 9, seed: int = 0) -> Tensor:
     return torch.randint(0, V + 1, (batch, length), generator=torch.Generator().manual_seed(seed))
 
 
-def plain_features(part: Any, before: list[int], p: NDArray[np.float64]) -> list[float]:
-    """Of one place, from the text before it and what the part expects there."""
+def plain_features(member: Any, before: list[int], p: NDArray[np.float64]) -> list[float]:
+    """Of one place, from the text before it and what the member expects there."""
     entropy = -sum(q * np.log(q) for q in p)
-    if not isinstance(part, NGramLM):
+    if not isinstance(member, NGramLM):
         return [entropy, entropy**2]
     text = [V, *TEXT.tolist()]
-    followed = [k for k in range(part.order) if k <= len(before) and stands_in(text[:-1], before[len(before) - k :])]
+    followed = [k for k in range(member.order) if k <= len(before) and stands_in(text[:-1], before[len(before) - k :])]
     longest = max(followed)
     index = np.array([0])
-    for level, token in zip(part.levels, before[len(before) - longest :], strict=False):
+    for level, token in zip(member.levels, before[len(before) - longest :], strict=False):
         index = level.find(index, np.array([token]))
-    return [entropy, entropy**2, longest, np.log(part.levels[longest].shorter_share[index[0]])]
+    return [entropy, entropy**2, longest, np.log(member.levels[longest].shorter_share[index[0]])]
 
 
 def stands_in(text: list[int], passage: list[int]) -> bool:
@@ -56,15 +56,15 @@ def stands_in(text: list[int], passage: list[int]) -> bool:
 
 @torch.no_grad()
 def test_the_equation_written_out() -> None:
-    some = parts()
+    some = members()
     model = MixtureLM(some, gate_for(some))
     ids = drawn()
     found = model(ids)[0]
-    singles = [part(ids)[0].double().softmax(-1).numpy() for part in some]
+    singles = [member(ids)[0].double().softmax(-1).numpy() for member in some]
     for b in range(len(ids)):
         for t in range(ids.shape[1]):
             rows = [p[b, t] for p in singles]
-            f = [plain_features(part, ids[b, : t + 1].tolist(), p) for part, p in zip(some, rows, strict=True)]
+            f = [plain_features(member, ids[b, : t + 1].tolist(), p) for member, p in zip(some, rows, strict=True)]
             scores = model.gate.bias.numpy() + np.concatenate(f) @ model.gate.slopes.numpy()
             weights = np.exp(scores) / np.exp(scores).sum()
             expected = sum(w * p for w, p in zip(weights, rows, strict=True))
@@ -73,7 +73,7 @@ def test_the_equation_written_out() -> None:
 
 @pytest.mark.parametrize("vocab", [2, 6, 300])
 def test_it_is_a_distribution_to_the_last_digit(vocab: int) -> None:
-    """Though its parts compute in float32."""
+    """Though its members compute in float32."""
     text = np.random.default_rng(1).integers(0, vocab, 500)
     some = [NGramLM.fit(text, vocab, 3), build_lm("gru", vocab_size=vocab, width=8, depth=1)]
     log_p = MixtureLM(some, gate_for(some))(torch.from_numpy(text[None, :40]))[0]
@@ -82,7 +82,7 @@ def test_it_is_a_distribution_to_the_last_digit(vocab: int) -> None:
 
 
 def test_weights_sum_to_one_and_a_sure_gate_is_the_part_alone() -> None:
-    some = parts()
+    some = members()
     model, ids = MixtureLM(some), drawn()
     assert model.gate.bias.exp().tolist() == pytest.approx([1 / 3] * 3)
     for k in range(3):
@@ -121,8 +121,8 @@ def test_the_entropy_of_sure_and_of_even_rows() -> None:
     assert row_features(rows).tolist() == [[0, 0], pytest.approx([np.log(4), np.log(4) ** 2], rel=1e-6)]
 
 
-def test_its_traits_follow_from_its_parts() -> None:
-    ngram, lstm, window = parts()
+def test_its_traits_follow_from_its_members() -> None:
+    ngram, lstm, window = members()
     assert MixtureLM([lstm, window]).traits == Traits(learns_from="runs")
     assert MixtureLM([ngram, NGramLM.fit(TEXT, V, 2)]).traits == Traits(looks_back=3, learns_from="runs")
     ends = [build_lm("transformer", vocab_size=V, positions="learned", context=c) for c in (20, 9)]
@@ -130,15 +130,15 @@ def test_its_traits_follow_from_its_parts() -> None:
 
 
 def test_tensors_make_the_same_model_and_damage_is_named() -> None:
-    some = parts()
+    some = members()
     model = MixtureLM(some, gate_for(some))
     tensors = model.tensors()
-    assert {name.split("/")[0] for name in tensors} == {BIAS, SLOPES, "part-1", "part-2", "part-3"}
-    again = MixtureLM.from_parts(some, tensors, "model.safetensors")
+    assert {name.split("/")[0] for name in tensors} == {BIAS, SLOPES, "member-1", "member-2", "member-3"}
+    again = MixtureLM.from_members(some, tensors, "model.safetensors")
     assert torch.equal(again(drawn())[0], model(drawn())[0])
-    weights = sum(p.numel() for part in some[1:] for p in part.parameters())
+    weights = sum(p.numel() for member in some[1:] for p in member.parameters())
     assert model.learnt == some[0].learnt + weights
     with pytest.raises(DamageError, match=r"model\.safetensors is no mixture: its weights are missing"):
-        MixtureLM.from_parts(some, {k: v for k, v in tensors.items() if k != BIAS}, "model.safetensors")
-    with pytest.raises(DamageError, match=r"has weights of shape \(8, 3\), its parts need \(4, 2\)"):
-        MixtureLM.from_parts(some[1:], tensors, "model.safetensors")
+        MixtureLM.from_members(some, {k: v for k, v in tensors.items() if k != BIAS}, "model.safetensors")
+    with pytest.raises(DamageError, match=r"has weights of shape \(8, 3\), its members need \(4, 2\)"):
+        MixtureLM.from_members(some[1:], tensors, "model.safetensors")

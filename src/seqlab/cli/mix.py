@@ -51,13 +51,13 @@ def mix_json(run: str, final: dict[str, Any]) -> dict[str, Any]:
 
 
 def mix_table(final: dict[str, Any]) -> str:
-    """The parts, the worst first, and the mixture."""
+    """The members, the worst first, and the mixture."""
     parts = [name for name in ("validation", "test") if final[name]]
 
     def cells(name: str, weight: str, figures: dict[str, Any]) -> list[str]:
         return [name, weight, *(f"{figures[p][key]:.4f}" for p in parts for key in ("nats_per_token", "bits_per_byte"))]
 
-    worst_first = sorted(final["mixture"]["parts"], key=lambda part: -part[parts[-1]]["bits_per_byte"])
-    rows = [cells(part["name"], f"{part['weight']:.2f}", part) for part in worst_first]
+    worst_first = sorted(final["mixture"]["members"], key=lambda member: -member[parts[-1]]["bits_per_byte"])
+    rows = [cells(member["name"], f"{member['weight']:.2f}", member) for member in worst_first]
     header = ["", "weight", *(f"{part} {unit}" for part in parts for unit in ("nats/token", "bits/byte"))]
     return table(header, [*rows, cells("mixture", "", final)])

@@ -1,8 +1,8 @@
-"""−ln p of a mixture on a text, each part read in its own way: with its own window, warm-up and state.
+"""−ln p of a mixture on a text, each member read in its own way: with its own window, warm-up and state.
 
-A mixture needs of a part no more than the probability of the token that came and the features that it knew before
-(`models.mixture`). So a part that was trained in windows is read in windows beside one that reads on and on, each as it
-would be alone.
+A mixture needs of a member no more than the probability of the token that came and the features that it knew before
+(`models.mixture`). So a member that was trained in windows is read in windows beside one that reads on and on, each as
+it would be alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Readings:
-    """What the parts of a mixture made of each token of a text."""
+    """What the members of a mixture made of each token of a text."""
 
     log_p: Tensor  # (N, M) of the token that came
     features: Tensor  # (N, K) known before it
@@ -42,9 +42,9 @@ class Readings:
         nats: NDArray[np.float64] = found.numpy()
         return nats
 
-    def nats_alone(self, part: int) -> NDArray[np.float64]:
+    def nats_alone(self, member: int) -> NDArray[np.float64]:
         log_weights = torch.full_like(self.log_p, -torch.inf)
-        log_weights[:, part] = 0
+        log_weights[:, member] = 0
         return self.nats(log_weights)
 
     def first(self, tokens: int) -> Readings:
@@ -52,7 +52,7 @@ class Readings:
 
 
 @torch.inference_mode()
-def read_parts(
+def read_members(
     model: MixtureLM,
     ids: NDArray[Any],
     begin_id: int,
@@ -61,16 +61,16 @@ def read_parts(
     impossible: Impossible | None = None,
     progress: Progress | None = None,
 ) -> Readings:
-    """Every part reads the text, each by its own policy."""
+    """Every member reads the text, each by its own policy."""
     if not len(ids):
-        empty = torch.zeros(0, len(model.parts), dtype=torch.float64)
-        return Readings(empty, torch.zeros(0, features_in(list(model.parts)), dtype=torch.float64))
+        empty = torch.zeros(0, len(model.members), dtype=torch.float64)
+        return Readings(empty, torch.zeros(0, features_in(list(model.members)), dtype=torch.float64))
     look = _Look(None if impossible is None else torch.from_numpy(impossible.classes))
     columns = []
-    for k, (part, counts) in enumerate(zip(model.parts, model.counts, strict=True)):
-        shown = _share(progress, k, len(model.parts))
+    for k, (member, counts) in enumerate(zip(model.members, model.counts, strict=True)):
+        shown = _share(progress, k, len(model.members))
         if counts is None:
-            seen = look_at_ids(part, ids, begin_id, policy_for(part), look, batch=batch, progress=shown)
+            seen = look_at_ids(member, ids, begin_id, policy_for(member), look, batch=batch, progress=shown)
             columns.append(torch.from_numpy(seen))
         else:
             columns.append(_read_counts(counts, ids, look, shown))
@@ -111,8 +111,8 @@ def _read_counts(counts: Guide, ids: NDArray[Any], look: _Look, progress: Progre
     return torch.cat(found)
 
 
-def _share(progress: Progress | None, k: int, parts: int) -> Progress | None:
-    return None if progress is None else lambda done: progress((k + done) / parts)
+def _share(progress: Progress | None, k: int, members: int) -> Progress | None:
+    return None if progress is None else lambda done: progress((k + done) / members)
 
 
 # --------------------------------------------------------------------------- as a scorer
@@ -120,7 +120,7 @@ def _share(progress: Progress | None, k: int, parts: int) -> Progress | None:
 
 @dataclass(frozen=True)
 class MixedPolicy:
-    """Each part looks back as it would alone."""
+    """Each member looks back as it would alone."""
 
     names: tuple[str, ...]
     policies: tuple[ContextPolicy, ...]
@@ -129,20 +129,20 @@ class MixedPolicy:
         note = self.policies[0].note
         ways = [str(policy).removesuffix(f"; {note}") for policy in self.policies]
         each = "; ".join(f"{name}: {way}" for name, way in zip(self.names, ways, strict=True))
-        return f"each part in its own way ({each}); {note}"
+        return f"each member in its own way ({each}); {note}"
 
 
 def policies_of(model: MixtureLM, names: Sequence[str]) -> MixedPolicy:
-    return MixedPolicy(tuple(names), tuple(policy_for(part) for part in model.parts))
+    return MixedPolicy(tuple(names), tuple(policy_for(member) for member in model.members))
 
 
 class MixtureScorer(ModelScorer):
-    """A mixture with its tokenizer, as a `Scorer`; `names` are those of its parts."""
+    """A mixture with its tokenizer, as a `Scorer`; `names` are those of its members."""
 
     def __init__(self, model: MixtureLM, tokenizer: Any, names: Sequence[str]) -> None:
         super().__init__(model, tokenizer)
         self.policy: Any = policies_of(model, names)
 
     def nats(self, ids: NDArray[Any], **how: Any) -> NDArray[np.float64]:
-        readings = read_parts(self.model, ids, self.tokenizer.begin_id, **how)
+        readings = read_members(self.model, ids, self.tokenizer.begin_id, **how)
         return readings.nats(self.model.gate.log_weights(readings.features))

@@ -1,6 +1,6 @@
-"""How much each part of a mixture counts for at a place, and how that is found on a text that none has learnt from.
+"""How much each member of a mixture counts for at a place, and how that is found on a text that none has learnt from.
 
-    p(t) = Σ_m w_m p_m(t),      w = softmax(b + f U)      f (K,): what the parts know before the token
+    p(t) = Σ_m w_m p_m(t),      w = softmax(b + f U)      f (K,): what the members know before the token
 
 Without features w is the same everywhere. The loss −Σ_n ln Σ_m w_m p_m(t_n) is then convex in w; EM never raises it:
 
@@ -25,7 +25,7 @@ MOST_STEPS = 20_000  # of EM
 PENALTY = 1.0  # λ, in nats
 MOST_ITERATIONS = 400  # of L-BFGS
 TOLERANCE = 1e-8  # of the gradient, in nats per token
-LEAST = -4.0  # ln w, where weights by context start, of a part that constant ones leave out: it may help somewhere
+LEAST = -4.0  # ln w, where weights by context start, of a member that constant ones leave out: it may help somewhere
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,15 @@ def em_step(weights: Tensor, ratios: Tensor) -> tuple[Tensor, Tensor]:
 
 def constant_gate(log_p: Tensor, features: int = 0) -> Gate:
     """The best constant weights for tokens with ln p_m(t_n)    (N, M)"""
-    parts = log_p.shape[1]
-    weights = torch.full((parts,), 1 / parts, dtype=torch.float64)
+    members = log_p.shape[1]
+    weights = torch.full((members,), 1 / members, dtype=torch.float64)
     ratios = (log_p - log_p.amax(1, keepdim=True)).exp()
     for _ in range(MOST_STEPS if len(log_p) else 0):
         better, g = em_step(weights, ratios)
         if math.log(float(g.max())) <= ENOUGH:
             break
         weights = better / better.sum()
-    return Gate(weights.log(), torch.zeros(features, parts, dtype=torch.float64))
+    return Gate(weights.log(), torch.zeros(features, members, dtype=torch.float64))
 
 
 # --------------------------------------------------------------------------- weights that depend on the context

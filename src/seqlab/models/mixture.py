@@ -2,10 +2,10 @@
 
     p(· | before) = Σ_m w_m(f) p_m(· | before)
 
-The weights (`models.gate`) depend on f alone, a few numbers that the parts know before the token: of every part how
+The weights (`models.gate`) depend on f alone, a few numbers that the members know before the token: of every member how
 sure it is, of an n-gram also how long the longest context is that training met, and how much of its probability is left
 to the shorter ones. A sum of distributions with weights that add up to 1 is a distribution: the logits are its
-logarithms, in float64. The state is the parts' states side by side.
+logarithms, in float64. The state is the members' states side by side.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ ROW_FEATURES, MATCH_FEATURES = 2, 2
 
 
 class MixtureLM(nn.Module):
-    """ids (B, T) -> log-probabilities (B, T, V) as logits; all parts have the same tokens."""
+    """ids (B, T) -> log-probabilities (B, T, V) as logits; all members have the same tokens."""
 
-    def __init__(self, parts: Sequence[Any], gate: Gate | None = None) -> None:
+    def __init__(self, members: Sequence[Any], gate: Gate | None = None) -> None:
         super().__init__()
-        self.parts = nn.ModuleList(parts)
-        self.counts = [Guide(part) if isinstance(part, NGramLM) else None for part in parts]
-        self.vocab_size: int = parts[0].vocab_size
-        nothing = torch.zeros(0, len(parts), dtype=torch.float64)
-        self.gate = gate or constant_gate(nothing, features_in(parts))
+        self.members = nn.ModuleList(members)
+        self.counts = [Guide(member) if isinstance(member, NGramLM) else None for member in members]
+        self.vocab_size: int = members[0].vocab_size
+        nothing = torch.zeros(0, len(members), dtype=torch.float64)
+        self.gate = gate or constant_gate(nothing, features_in(members))
 
     @property
     def traits(self) -> Traits:
-        """It reads on and on; to be scored, its parts are read each in its own way (`evaluation.mixed`)."""
-        all_traits = [traits_of(part) for part in self.parts]
+        """It reads on and on; to be scored, its members are read each in its own way (`evaluation.mixed`)."""
+        all_traits = [traits_of(member) for member in self.members]
         back = [traits.looks_back for traits in all_traits if traits.looks_back is not None]
         ends = [traits.max_positions for traits in all_traits if traits.max_positions is not None]
         return Traits(
@@ -54,15 +54,15 @@ class MixtureLM(nn.Module):
 
     @property
     def learnt(self) -> int:
-        """How many numbers its parts have learnt."""
-        return sum(_learnt(part) for part in self.parts)
+        """How many numbers its members have learnt."""
+        return sum(_learnt(member) for member in self.members)
 
     def forward(self, ids: Tensor, state: tuple[State, ...] | None = None) -> tuple[Tensor, tuple[State, ...]]:
         rows, features, after = [], [], []
-        before = (None,) * len(self.parts) if state is None else state
-        for part, counts, inner in zip(self.parts, self.counts, before, strict=True):
+        before = (None,) * len(self.members) if state is None else state
+        for member, counts, inner in zip(self.members, self.counts, before, strict=True):
             if counts is None:
-                logits, inner = part(ids, inner)
+                logits, inner = member(ids, inner)
                 log_p = logits.double().log_softmax(-1)
                 known = row_features(log_p)
             else:
@@ -78,41 +78,43 @@ class MixtureLM(nn.Module):
 
     def tensors(self) -> dict[str, Tensor]:
         found = {BIAS: self.gate.bias, SLOPES: self.gate.slopes}
-        for k, part in enumerate(self.parts):
-            own = part.tensors() if isinstance(part, NGramLM) else part.state_dict()
+        for k, member in enumerate(self.members):
+            own = member.tensors() if isinstance(member, NGramLM) else member.state_dict()
             found |= {f"{prefix_of(k)}{name}": tensor for name, tensor in own.items()}
         return found
 
     @classmethod
-    def from_parts(cls, parts: Sequence[Any], tensors: Mapping[str, Tensor], source: str) -> MixtureLM:
-        """Parts that were read already, with the weights saved beside them."""
+    def from_members(cls, members: Sequence[Any], tensors: Mapping[str, Tensor], source: str) -> MixtureLM:
+        """Members that were read already, with the weights saved beside them."""
         if BIAS not in tensors or SLOPES not in tensors:
             raise DamageError(f"{source} is no mixture: its weights are missing; restore it from a copy")
-        gate, wanted = Gate(tensors[BIAS], tensors[SLOPES]), (features_in(parts), len(parts))
+        gate, wanted = Gate(tensors[BIAS], tensors[SLOPES]), (features_in(members), len(members))
         if gate.slopes.shape != wanted or gate.bias.shape != wanted[1:]:
             found = tuple(gate.slopes.shape)
-            raise DamageError(f"{source} has weights of shape {found}, its parts need {wanted}; restore it from a copy")
-        return cls(parts, gate)
+            raise DamageError(
+                f"{source} has weights of shape {found}, its members need {wanted}; restore it from a copy"
+            )
+        return cls(members, gate)
 
 
-def prefix_of(part: int) -> str:
-    """How the names of a part's tensors begin."""
-    return f"part-{part + 1}/"
+def prefix_of(member: int) -> str:
+    """How the names of a member's tensors begin."""
+    return f"member-{member + 1}/"
 
 
-def _learnt(part: Any) -> int:
-    return part.learnt if isinstance(part, NGramLM) else sum(weight.numel() for weight in part.parameters())
+def _learnt(member: Any) -> int:
+    return member.learnt if isinstance(member, NGramLM) else sum(weight.numel() for weight in member.parameters())
 
 
-# --------------------------------------------------------------------------- what the parts know before the token
+# --------------------------------------------------------------------------- what the members know before the token
 
 
-def features_in(parts: Sequence[Any]) -> int:
-    return sum(ROW_FEATURES + MATCH_FEATURES * isinstance(part, NGramLM) for part in parts)
+def features_in(members: Sequence[Any]) -> int:
+    return sum(ROW_FEATURES + MATCH_FEATURES * isinstance(member, NGramLM) for member in members)
 
 
 def row_features(log_p: Tensor) -> Tensor:
-    """How sure a part is: the entropy H = −Σ p ln p, and H².    (…, V) -> (…, 2)"""
+    """How sure a member is: the entropy H = −Σ p ln p, and H².    (…, V) -> (…, 2)"""
     entropy = torch.special.entr(log_p.exp()).sum(-1).double()
     return torch.stack([entropy, entropy.square()], -1)
 
@@ -125,13 +127,13 @@ def read_counts(counts: Guide, ids: Tensor, recent: RecentTokens | None) -> tupl
     return log_p.view(*ids.shape, -1), known.view(*ids.shape, -1), recent
 
 
-def match_features(part: NGramLM, contexts: Sequence[Ids]) -> Tensor:
+def match_features(member: NGramLM, contexts: Sequence[Ids]) -> Tensor:
     """How long the longest context is that training met something after, and ln γ of it.
 
     contexts as `contexts_after` gives them, (P,) each -> (P, 2)
     """
     longest, left = np.zeros(len(contexts[0])), np.ones(len(contexts[0]))
-    for k, (level, here) in enumerate(zip(part.levels, contexts, strict=True)):
+    for k, (level, here) in enumerate(zip(member.levels, contexts, strict=True)):
         share = np.where(here == NOT_SEEN, 1.0, level.shorter_share[here])
         met = share < 1
         longest[met], left[met] = k, share[met]

@@ -13,12 +13,12 @@ from tests.conftest import nonsense, tiny_for
 import seqlab
 from seqlab.core.errors import DamageError, DataError, UsageError
 from seqlab.data.sources import open_text
-from seqlab.evaluation.mixed import read_parts
+from seqlab.evaluation.mixed import read_members
 from seqlab.evaluation.surprisal import nats_of_ids, policy_for
 from seqlab.models.gate import constant_gate, context_gate
+from seqlab.workflows.lm.members import MEMBERS
 from seqlab.workflows.lm.mix import Mixture
 from seqlab.workflows.lm.original import part_of
-from seqlab.workflows.lm.parts import PARTS
 from seqlab.workflows.sheet.sheet import perplexity_sheet
 
 Runs = dict[str, Path]
@@ -57,7 +57,7 @@ def both(runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_it_is_better_than_each_of_its_parts(tmp_path: Path) -> None:
+def test_it_is_better_than_each_of_its_members(tmp_path: Path) -> None:
     """A 7-gram and an LSTM on Python's own documentation."""
     text = tmp_path / "pydoc.txt"
     content = open_text("pydoc").path.read_bytes()[:30_000]
@@ -70,7 +70,7 @@ def test_it_is_better_than_each_of_its_parts(tmp_path: Path) -> None:
     final = run.final
     assert final is not None
     for part in ("validation", "test"):
-        alone = [one[part]["nats_per_token"] for one in final["mixture"]["parts"]]
+        alone = [one[part]["nats_per_token"] for one in final["mixture"]["members"]]
         assert final[part]["nats_per_token"] < min(alone) - 0.01
     assert final["headline"]["value"] == final["test"]["bits_per_byte"]
 
@@ -81,13 +81,13 @@ def test_it_is_better_than_each_of_its_parts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("names", [("counts", "led"), ("90", "90-led")])
 def test_no_figure_counts_what_its_weights_were_fitted_on(runs: Runs, tmp_path: Path, names: tuple[str, str]) -> None:
     """The test text: weights from the validation text. Each half of the validation text: weights from the other."""
-    parts = [seqlab.load(runs[name]) for name in names]
-    run = seqlab.mix(*parts, out=tmp_path / "both", threads=1)
+    members = [seqlab.load(runs[name]) for name in names]
+    run = seqlab.mix(*members, out=tmp_path / "both", threads=1)
     assert run.final is not None
     ids, readings = {}, {}
     for part in ("validation", "test"):
-        ids[part] = run.tokenizer.encode(part_of(parts[0], part) or "").ids
-        readings[part] = read_parts(run.model, ids[part], run.tokenizer.begin_id)
+        ids[part] = run.tokenizer.encode(part_of(members[0], part) or "").ids
+        readings[part] = read_members(run.model, ids[part], run.tokenizer.begin_id)
     known = readings["validation"]
     fit: Callable[..., Any] = context_gate if run.record["mixture"]["per_context"] else constant_gate
     extra = (lambda f: f) if fit is context_gate else (lambda f: f.shape[1])
@@ -104,21 +104,21 @@ def test_no_figure_counts_what_its_weights_were_fitted_on(runs: Runs, tmp_path: 
     test = readings["test"]
     nats = test.nats(whole.log_weights(test.features))
     assert run.final["test"]["nats"] == pytest.approx(float(nats.sum()), rel=1e-9)
-    content = part_of(parts[0], "test") or ""
+    content = part_of(members[0], "test") or ""
     assert run.score(content).nats == pytest.approx(nats, abs=1e-12)
 
 
-def test_the_figures_of_the_parts_are_their_own(runs: Runs, both: Path) -> None:
+def test_the_figures_of_the_members_are_their_own(runs: Runs, both: Path) -> None:
     mixed = seqlab.load(both).final["mixture"]
-    assert [part["name"] for part in mixed["parts"]] == ["counts", "led", "window"]
-    assert [part["model"] for part in mixed["parts"]] == ["ngram", "gru", "transformer"]
-    assert sum(part["weight"] for part in mixed["parts"]) == pytest.approx(1)
-    for part in mixed["parts"]:
-        own = seqlab.load(runs[part["name"]])
+    assert [member["name"] for member in mixed["members"]] == ["counts", "led", "window"]
+    assert [member["model"] for member in mixed["members"]] == ["ngram", "gru", "transformer"]
+    assert sum(member["weight"] for member in mixed["members"]) == pytest.approx(1)
+    for member in mixed["members"]:
+        own = seqlab.load(runs[member["name"]])
         for name in ("validation", "test"):
-            assert part[name]["nats"] == pytest.approx(own.final[name]["nats"], rel=1e-6)
-            assert part[name]["tokens"] == own.final[name]["tokens"]
-        assert part["identity"] == own.files.identity
+            assert member[name]["nats"] == pytest.approx(own.final[name]["nats"], rel=1e-6)
+            assert member[name]["tokens"] == own.final[name]["tokens"]
+        assert member["identity"] == own.files.identity
     said = mixed["sentence"]
     assert (
         "tokens of the validation text; in the validation figure each half is scored with weights from the other"
@@ -129,16 +129,16 @@ def test_the_figures_of_the_parts_are_their_own(runs: Runs, both: Path) -> None:
 def test_only_the_first_tokens_are_fitted_and_the_rest_is_scored_with_their_weights(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("mixing", "parts"):
+    for module in ("mixing", "members"):
         monkeypatch.setattr(f"seqlab.workflows.lm.{module}.FIT_TOKENS", 400)
     run = seqlab.mix(runs["counts"], runs["led"], out=tmp_path / "both", threads=1)
     assert run.final is not None
     assert run.record["mixture"]["tokens"] == 400
     ids = run.tokenizer.encode(part_of(run, "validation") or "").ids
-    known = read_parts(run.model, ids, run.tokenizer.begin_id)
+    known = read_members(run.model, ids, run.tokenizer.begin_id)
     rest = known.nats(run.model.gate.log_weights(known.features))[400:]
     assert run.measured["validation"].nats[400:] == pytest.approx(rest, abs=1e-12)
-    first = read_parts(run.model, ids[:400], run.tokenizer.begin_id).first(400)
+    first = read_members(run.model, ids[:400], run.tokenizer.begin_id).first(400)
     assert torch.allclose(first.log_p, known.log_p[:400], rtol=0, atol=1e-6)
 
 
@@ -149,12 +149,12 @@ def test_a_normalised_text_and_unknown_words_pay_as_ever(runs: Runs, tmp_path: P
     run = seqlab.mix(tmp_path / "counts", tmp_path / "gru", out=tmp_path / "both", threads=1)
     assert run.final is not None
     assert run.final["test"]["unknown_rate"] > 0.1
-    for part in run.final["mixture"]["parts"]:
-        own = seqlab.load(tmp_path / part["name"]).final["test"]
-        assert {k: v for k, v in part["test"].items() if isinstance(v, int)} == {
+    for member in run.final["mixture"]["members"]:
+        own = seqlab.load(tmp_path / member["name"]).final["test"]
+        assert {k: v for k, v in member["test"].items() if isinstance(v, int)} == {
             k: v for k, v in own.items() if isinstance(v, int)
         }
-        assert part["test"]["nats"] == pytest.approx(own["nats"], rel=1e-6)
+        assert member["test"]["nats"] == pytest.approx(own["nats"], rel=1e-6)
         assert run.final["test"]["nats"] < 1.01 * own["nats"]
     table = run.score(part_of(run, "test") or "")
     assert table.total == pytest.approx(run.final["test"]["nats"], rel=1e-9)
@@ -163,7 +163,7 @@ def test_a_normalised_text_and_unknown_words_pay_as_ever(runs: Runs, tmp_path: P
 # --------------------------------------------------------------------------- a run like any other
 
 
-def test_it_loads_again_without_its_parts(runs: Runs, tmp_path: Path) -> None:
+def test_it_loads_again_without_its_members(runs: Runs, tmp_path: Path) -> None:
     copies = [shutil.copytree(runs[name], tmp_path / name) for name in ("counts", "led", "window")]
     made = seqlab.mix(*copies, out=tmp_path / "both", threads=1)
     for copy in copies:
@@ -176,12 +176,12 @@ def test_it_loads_again_without_its_parts(runs: Runs, tmp_path: Path) -> None:
         run.generate(p, 12, temperature=0) for p in ("the", "of a")
     ]
     assert {path.name for path in run.folder.iterdir()} == {
-        "settings.toml", "tokenizer.json", PARTS, "part-2-guide.safetensors", "model.safetensors", "checkpoints",
+        "settings.toml", "tokenizer.json", MEMBERS, "member-2-guide.safetensors", "model.safetensors", "checkpoints",
         "metrics.jsonl", "samples.txt", "report.html",
     }  # fmt: skip
     page = (run.folder / "report.html").read_text()
     assert "A mixture of finished runs: " in page
-    assert "numbers that its parts have learnt" in page
+    assert "numbers that its members have learnt" in page
     again = seqlab.train_lm(out=run.folder, resume=True)
     assert again.final == run.final
 
@@ -195,7 +195,7 @@ def test_the_same_runs_give_the_same_bytes(runs: Runs, both: Path, tmp_path: Pat
     assert unsaved.generate("the", 20) == seqlab.load(both).generate("the", 20)
     one = unsaved.save(tmp_path / "one")
     assert one.files.identity == seqlab.load(both).files.identity
-    for name in ("model.safetensors", "tokenizer.json", PARTS, "part-2-guide.safetensors", "samples.txt"):
+    for name in ("model.safetensors", "tokenizer.json", MEMBERS, "member-2-guide.safetensors", "samples.txt"):
         assert (tmp_path / "one" / name).read_bytes() == (both / name).read_bytes()
     assert one.final is not None
     times = {"seconds"}
@@ -203,12 +203,12 @@ def test_the_same_runs_give_the_same_bytes(runs: Runs, both: Path, tmp_path: Pat
     assert {k: v for k, v in one.final.items() if k not in times} == {k: v for k, v in final.items() if k not in times}
 
 
-def test_a_mixture_is_mixed_by_its_parts(runs: Runs, both: Path) -> None:
+def test_a_mixture_is_mixed_by_its_members(runs: Runs, both: Path) -> None:
     inner = seqlab.mix(runs["counts"], runs["led"], threads=1)
     outer = seqlab.mix(inner, runs["window"], threads=1)
     flat = seqlab.load(both)
     assert torch.equal(outer.model.gate.slopes, flat.model.gate.slopes)
-    assert [part["name"] for part in outer.record["mixture"]["parts"]] == ["counts", "led", "window"]
+    assert [member["name"] for member in outer.record["mixture"]["members"]] == ["counts", "led", "window"]
     with pytest.raises(UsageError, match="counts is named twice; name each run once"):
         seqlab.mix(both, runs["counts"])
 
@@ -222,8 +222,8 @@ def test_names_with_a_plus(runs: Runs, tmp_path: Path) -> None:
     rows = {row["model"]: row for row in sheet.rows}
     assert rows.keys() == {str(name) for name in names}
     assert rows[str(odd)]["mixture"] is None
-    assert [part["name"] for part in rows[names[1]]["mixture"]["parts"]] == ["a+b", "led"]
-    assert [part["name"] for part in rows[names[2]]["mixture"]["parts"]] == ["window", "a+b"]
+    assert [member["name"] for member in rows[names[1]]["mixture"]["members"]] == ["a+b", "led"]
+    assert [member["name"] for member in rows[names[2]]["mixture"]["members"]] == ["window", "a+b"]
     assert rows[names[1]]["mixture"]["sentence"].endswith("tokens of the validation text")
     assert not sheet.notes
 
@@ -302,7 +302,7 @@ def test_a_text_that_is_gone_or_changed_is_named(tmp_path: Path) -> None:
         seqlab.mix(tmp_path / "one", tmp_path / "two")
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", PARTS, "part-2-guide.safetensors", "tokenizer.json"])
+@pytest.mark.parametrize("name", ["model.safetensors", MEMBERS, "member-2-guide.safetensors", "tokenizer.json"])
 def test_a_damaged_or_missing_file_is_refused(both: Path, tmp_path: Path, name: str) -> None:
     copy = shutil.copytree(both, tmp_path / "copy")
     content = bytearray((copy / name).read_bytes())
@@ -318,7 +318,7 @@ def test_a_damaged_or_missing_file_is_refused(both: Path, tmp_path: Path, name: 
 def test_a_file_of_another_mixture_is_refused(runs: Runs, both: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(both, tmp_path / "copy")
     seqlab.mix(runs["counts"], runs["led"], out=tmp_path / "two", threads=1)
-    for name in ("model.safetensors", PARTS):
+    for name in ("model.safetensors", MEMBERS):
         kept = (copy / name).read_bytes()
         shutil.copy(tmp_path / "two" / name, copy / name)
         with pytest.raises(DamageError, match="of another run|belongs to another run"):
@@ -336,10 +336,10 @@ def test_lost_weights_cannot_be_made_again_from_the_folder(both: Path, tmp_path:
         seqlab.train_lm(out=copy, resume=True)
 
 
-def test_a_windowed_part_keeps_its_own_policy(runs: Runs, both: Path) -> None:
-    """Beside parts that read on and on: what the run scores alone is what the mixture hears of it."""
+def test_a_windowed_member_keeps_its_own_policy(runs: Runs, both: Path) -> None:
+    """Beside members that read on and on: what the run scores alone is what the mixture hears of it."""
     window, run = seqlab.load(runs["window"]), seqlab.load(both)
     ids = run.tokenizer.encode(part_of(run, "test") or "").ids
     alone = nats_of_ids(window.model, ids, run.tokenizer.begin_id, policy_for(window.model))
-    assert read_parts(run.model, ids, run.tokenizer.begin_id).nats_alone(2) == pytest.approx(alone, abs=1e-9)
+    assert read_members(run.model, ids, run.tokenizer.begin_id).nats_alone(2) == pytest.approx(alone, abs=1e-9)
     assert "window: segments of 4 tokens, each read after the 4 tokens before it" in str(run.scorer.policy)

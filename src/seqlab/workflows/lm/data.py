@@ -33,7 +33,7 @@ from seqlab.models.folds import Folded
 from seqlab.models.guided import Guide
 from seqlab.runs.task import Kept
 from seqlab.workflows.lm.guide import GUIDE, counted
-from seqlab.workflows.lm.parts import Parts, kept_parts
+from seqlab.workflows.lm.members import Members, kept_members
 from seqlab.workflows.lm.vectors import read_vectors
 
 TOKENIZER = "tokenizer.json"
@@ -61,7 +61,7 @@ class Prepared:
     vectors: WordVectors | None = None
     folded: Folded | None = None  # counts of the training part, as a guide
     seconds_to_count: float = 0.0
-    mixed: Parts | None = None  # finished runs, if the model is a mixture of them
+    mixed: Members | None = None  # finished runs, if the model is a mixture of them
 
     def read(self, name: str) -> str:
         """The text of one part, as it was encoded."""
@@ -122,7 +122,7 @@ def prepare_text(settings: LMSettings, reporter: Reporter, kept: Kept | None = N
     folded = counted(settings, parts["train"].ids, tokenizer.vocab_size, reporter)
     seconds = 0.0 if folded is None else time.perf_counter() - begun
     overlap = _overlap(used, bounds)
-    mixed = None if kept is None else kept_parts(settings, kept.files)
+    mixed = None if kept is None else kept_members(settings, kept.files)
     return Prepared(text, tokenizer, parts, overlap, used, bounds, undoing, vectors, folded, seconds, mixed)
 
 

@@ -20,9 +20,9 @@ from seqlab.runs.task import Kept
 from seqlab.runs.train import asked_settings, train
 from seqlab.training.determinism import deterministic
 from seqlab.workflows.lm.data import TOKENIZER, Prepared, prepare_text
+from seqlab.workflows.lm.members import Member, members_again, members_of
 from seqlab.workflows.lm.mixing import sentence
 from seqlab.workflows.lm.named import Candidate, check_alike, check_mix, runs_named
-from seqlab.workflows.lm.parts import Part, parts_again, parts_of
 from seqlab.workflows.lm.run import LMRun
 from seqlab.workflows.lm.task import LanguageModelling
 
@@ -80,7 +80,7 @@ class Mixture(LMRun):
 
     def save(self, out: str | Path | None = None, reporter: Reporter | None = None) -> LMRun:
         """Measure it and keep it in a run folder, runs/TEXT-mixture-1, -2, … unless one is named."""
-        check_mix([], out, self.threads, others=len(self.model.parts))
+        check_mix([], out, self.threads, others=len(self.model.members))
         assert self.data is not None
         return _kept(_said(self.settings), self.data, out, self.threads, reporter or Reporter())
 
@@ -98,11 +98,11 @@ def _prepared(
 ) -> tuple[list[LMRun], dict[str, Any], Prepared]:
     """The runs, what was said of their text, and that text with what is to be mixed."""
     loaded = _loaded(runs, out, threads)
-    parts = [part for run in loaded for part in _parts(run)]
-    identities = [part.identity for part in parts]
-    for k, part in enumerate(parts):
-        if part.identity in identities[:k]:
-            raise UsageError(f"{part.name} is named twice; name each run once")
+    members = [member for run in loaded for member in _members(run)]
+    identities = [member.identity for member in members]
+    for k, member in enumerate(members):
+        if member.identity in identities[:k]:
+            raise UsageError(f"{member.name} is named twice; name each run once")
     first = loaded[0]
     said = _said(first.settings)
     kept = Kept({TOKENIZER: first.kept[TOKENIZER]}, {"text": first.record["text_sha256"]})
@@ -110,7 +110,7 @@ def _prepared(
         data = prepare_text(asked_settings(LanguageModelling(), said), reporter, kept)
     except SeqlabError as error:
         raise type(error)(f"{error} (the weights of a mixture are fitted on the text of its runs)") from None
-    return loaded, said, replace(data, mixed=parts_of(parts))
+    return loaded, said, replace(data, mixed=members_of(members))
 
 
 def _loaded(runs: Sequence[str | Path | LMRun], out: str | Path | None, threads: int | None) -> list[LMRun]:
@@ -125,13 +125,13 @@ def _loaded(runs: Sequence[str | Path | LMRun], out: str | Path | None, threads:
     return loaded
 
 
-def _parts(run: LMRun) -> list[Part]:
-    """A run is one part; the parts of a mixture are mixed anew."""
+def _members(run: LMRun) -> list[Member]:
+    """A run is one member; the members of a mixture are mixed anew."""
     if isinstance(run.model, MixtureLM):
-        return parts_again(run.kept, list(run.model.parts))
+        return members_again(run.kept, list(run.model.members))
     identity = run.files.identity or sha256_of_file(run.files.model_file)  # older runs have no identity
     own = {name: content for name, content in run.kept.items() if name != TOKENIZER}
-    return [Part(run.name, identity, run.settings, run.model, own)]
+    return [Member(run.name, identity, run.settings, run.model, own)]
 
 
 def _kept(

@@ -16,12 +16,12 @@ from seqlab.core.errors import UsageError
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import filled
 from seqlab.core.units import human_count
-from seqlab.evaluation.mixed import Readings, policies_of, read_parts
+from seqlab.evaluation.mixed import Readings, policies_of, read_members
 from seqlab.models.gate import fit_gate
 from seqlab.models.mixture import MixtureLM
 from seqlab.runs.run import Run
 from seqlab.workflows.lm.measure import HELD_OUT, PartScore, held_out, score_of
-from seqlab.workflows.lm.parts import FIT_TOKENS
+from seqlab.workflows.lm.members import FIT_TOKENS
 
 if TYPE_CHECKING:
     from seqlab.workflows.lm.data import Prepared
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 
 def fitted_mixture(data: Prepared, reporter: Reporter) -> MixtureLM:
     """The mixture of finished runs with the weights that suit the validation text."""
-    parts = filled(data.mixed)
-    if not parts.models:
+    members = filled(data.mixed)
+    if not members.models:
         raise UsageError("the weights of this mixture are lost; mix its runs again with 'seqlab lm mix'")
-    model = MixtureLM(parts.models).eval()
-    if parts.fit is None:
+    model = MixtureLM(members.models).eval()
+    if members.fit is None:
         known = _readings(model, data, "validation", reporter).first(FIT_TOKENS)
         with reporter.task("fitting the weights", None):
-            parts.fit = fit_gate(known.log_p, known.features)
-    model.gate = parts.fit.gate
+            members.fit = fit_gate(known.log_p, known.features)
+    model.gate = members.fit.gate
     return model
 
 
 def _readings(model: MixtureLM, data: Prepared, name: str, reporter: Reporter) -> Readings:
-    """What the parts make of the validation or test text; kept, since fitting and measuring both need it."""
+    """What the members make of the validation or test text; kept, since fitting and measuring both need it."""
     known = filled(data.mixed).readings
     if name not in known:
         held = held_out(data, name)
         with reporter.task(f"reading the {name} text", 1.0):
-            known[name] = read_parts(
+            known[name] = read_members(
                 model, held.ids, data.tokenizer.begin_id, impossible=held.impossible, progress=reporter.advance
             )
     return known[name]
@@ -57,7 +57,7 @@ def _readings(model: MixtureLM, data: Prepared, name: str, reporter: Reporter) -
 
 
 def measure_mixture(run: Run, data: Prepared, reporter: Reporter) -> dict[str, Any]:
-    """As `measure_run`, with the figures of the parts beside."""
+    """As `measure_run`, with the figures of the members beside."""
     model: MixtureLM = run.model
     names = [name for name in HELD_OUT if data.parts[name].facts.tokens]
     read = {name: _readings(model, data, name, reporter) for name in names}
@@ -65,16 +65,18 @@ def measure_mixture(run: Run, data: Prepared, reporter: Reporter) -> dict[str, A
         name: score_of(some.nats(_log_weights(model, some, name, data)), data, name) for name, some in read.items()
     }
     run.measured.update(scored)
-    alone = [{name: score_of(read[name].nats_alone(k), data, name) for name in names} for k in range(len(model.parts))]
+    alone = [
+        {name: score_of(read[name].nats_alone(k), data, name) for name in names} for k in range(len(model.members))
+    ]
     best = names[-1]
     mixture = run.record["mixture"]
-    parts = [part | _figures(scores) for part, scores in zip(mixture["parts"], alone, strict=True)]
+    members = [member | _figures(scores) for member, scores in zip(mixture["members"], alone, strict=True)]
     return {
         "context": str(policies_of(model, filled(data.mixed).names)),
         "tokens": mixture["tokens"],
         **_figures(scored),
         "headline": {"label": f"bits/byte ({best})", "value": scored[best].figures.bits_per_byte},
-        "mixture": mixture | {"parts": parts, "sentence": sentence(mixture, measured=True)},
+        "mixture": mixture | {"members": members, "sentence": sentence(mixture, measured=True)},
     }
 
 
@@ -95,7 +97,7 @@ def _log_weights(model: MixtureLM, readings: Readings, name: str, data: Prepared
 def sentence(mixture: dict[str, Any], *, measured: bool = False) -> str:
     """What the weights are and where they come from."""
     how = "weights by context" if mixture["per_context"] else "the same weights everywhere"
-    means = ", ".join(f"{part['name']} {part['weight']:.2f}" for part in mixture["parts"])
+    means = ", ".join(f"{member['name']} {member['weight']:.2f}" for member in mixture["members"])
     mean = "on average " if mixture["per_context"] else ""
     found = f"{how} ({mean}{means}), fitted on {human_count(mixture['tokens'])} tokens of the validation text"
     both = "; in the validation figure each half is scored with weights from the other half"

@@ -99,7 +99,7 @@ def _headline(run: Run, final: Line) -> list[tuple[str, str]]:
 
 def _what_was_learnt(run: Run, final: Line) -> str:
     if "mixture" in run.record:
-        return "numbers that its parts have learnt"
+        return "numbers that its members have learnt"
     return "parameters" if final["step"] else "n-grams counted"
 
 

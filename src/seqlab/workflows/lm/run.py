@@ -22,7 +22,7 @@ from seqlab.generation.sampling import Choice, generate_each
 from seqlab.models.mixture import MixtureLM
 from seqlab.runs.run import Run
 from seqlab.workflows.lm.data import TOKENIZER
-from seqlab.workflows.lm.parts import part_names
+from seqlab.workflows.lm.members import member_names
 
 
 @dataclass(eq=False, repr=False)
@@ -38,7 +38,7 @@ class LMRun(Run):
         """Scores any text; one that the run would have normalised pays for undoing that."""
         plain = ModelScorer(self.model, self.tokenizer)
         if isinstance(self.model, MixtureLM):
-            plain = MixtureScorer(self.model, self.tokenizer, part_names(self.kept))
+            plain = MixtureScorer(self.model, self.tokenizer, member_names(self.kept))
         return NormalisedScorer(plain, self.steps) if self.steps else plain
 
     @property
@@ -53,7 +53,9 @@ class LMRun(Run):
         """
         traits = traits_of(self.model)
         if isinstance(self.model, MixtureLM):
-            raise UsageError(f"--context {context}: the parts of {self.folder} read as they were trained; leave it out")
+            raise UsageError(
+                f"--context {context}: the members of {self.folder} read as they were trained; leave it out"
+            )
         if traits.window is None:
             kind = self.settings.model.kind
             raise UsageError(f"--context {context}: model '{kind}' in {self.folder} reads on and on; leave it out")

@@ -38,8 +38,8 @@ from seqlab.training.plan import Learning
 from seqlab.workflows.lm.data import TOKENIZER, Prepared, prepare_text
 from seqlab.workflows.lm.guide import guide_from
 from seqlab.workflows.lm.measure import measure_run, quick_validation, read_part
+from seqlab.workflows.lm.members import restored
 from seqlab.workflows.lm.mixing import fitted_mixture, measure_mixture, sentence
-from seqlab.workflows.lm.parts import restored
 from seqlab.workflows.lm.report import write_report
 from seqlab.workflows.lm.vectors import start_from_vectors
 from seqlab.workflows.lm.watching import watched_gradients

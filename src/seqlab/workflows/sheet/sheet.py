@@ -238,7 +238,7 @@ def _row(one: Scored, figures: Figures, interval: Interval, *, closed: bool) -> 
 
 
 def _mixture(reader: Reader) -> Row | None:
-    """Of a mixture its parts, their weights, and what these were fitted on."""
+    """Of a mixture its members, their weights, and what these were fitted on."""
     found = None if reader.run is None else reader.run.record.get("mixture")
     return None if found is None else found | {"sentence": sentence(found)}
 
