@@ -4,6 +4,7 @@ run = seqlab.train_lm("my.txt", model="gru", budget="60s", out="runs/mine")
 run = seqlab.load("runs/mine")
 run.generate("To be", tokens=200)
 run.score("any text").nats
+seqlab.mix("runs/mine", "runs/counts", out="runs/both").generate("To be")
 duel = seqlab.compare_lms("my.txt", models="lstm,transformer", match="parameters", seeds=3)
 run = seqlab.train_classifier("reviews.csv", text="review", label="stars", out="runs/reviews")
 run.predict(["not half bad"])
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from seqlab.workflows.duel.lm import compare_lms as compare_lms
     from seqlab.workflows.duel.optimisers import compare_optimisers as compare_optimisers
     from seqlab.workflows.duel.translate import compare_translators as compare_translators
+    from seqlab.workflows.lm.mix import mix as mix
     from seqlab.workflows.lm.train import train_lm as train_lm
     from seqlab.workflows.sheet.matrix import domain_matrix as domain_matrix
     from seqlab.workflows.sheet.sheet import perplexity_sheet as perplexity_sheet
@@ -75,6 +77,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 _PUBLIC = {
     "train_lm": "seqlab.workflows.lm.train:train_lm",
+    "mix": "seqlab.workflows.lm.mix:mix",
     "train_classifier": "seqlab.workflows.classify.train:train_classifier",
     "train_translator": "seqlab.workflows.translate.train:train_translator",
     "compare_classifiers": "seqlab.workflows.duel.classify:compare_classifiers",

@@ -15,7 +15,19 @@ from seqlab.core.settings.lm import LMSettings
 from seqlab.data.corpora import CORPORA
 from seqlab.data.vector_sets import VECTORS
 
-COMMANDS = ["", "demo", "data", "data list", "data get", "data show", "lm", "lm train", "lm generate", "lm perplexity"]
+COMMANDS = [
+    "",
+    "demo",
+    "data",
+    "data list",
+    "data get",
+    "data show",
+    "lm",
+    "lm train",
+    "lm generate",
+    "lm perplexity",
+    "lm mix",
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -12,11 +12,13 @@ from torch import Tensor
 
 import seqlab.core
 from seqlab.core.errors import UsageError
-from seqlab.core.registry import MODELS
+from seqlab.core.registry import MIXTURE, MODELS
 from seqlab.core.state import detach, join, pack, split, tensors_of, unpack
 from seqlab.core.traits import traits_of
 from seqlab.models import build_lm
+from seqlab.models.gate import Gate
 from seqlab.models.guided import GATES, Guide, GuidedLM
+from seqlab.models.mixture import MixtureLM, features_in
 from seqlab.models.ngram import NGramLM
 
 V = 11
@@ -40,6 +42,18 @@ VARIANTS.append(("convolution", dict(width=16, depth=2)))
 VARIANTS.append(("bigram", dict(width=16, vector_width=6)))
 _GUIDED = [(kind, sizes) for kind, sizes in VARIANTS if kind != "bigram" and "features" not in sizes]
 VARIANTS += [(kind, sizes | {"guide": order}) for (kind, sizes), order in zip(_GUIDED, itertools.cycle((1, 3, 6)))]
+_MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "3-gram": ("ngram", dict(order=3)),
+    "lstm": ("lstm", dict(width=8, depth=1)),
+    "led gru": ("gru", dict(width=8, depth=1, guide=4)),
+    "transformer": ("transformer", dict(width=8, depth=1, heads=2, context=CONTEXT)),
+    "learned": ("transformer", dict(width=8, depth=1, heads=2, context=CONTEXT, positions="learned")),
+    "attentive": ("attentive-rnn", dict(width=8, depth=1, context=CONTEXT)),
+}
+VARIANTS += [
+    (MIXTURE, {"members": members})
+    for members in (("3-gram", "lstm"), ("transformer", "3-gram", "led gru"), ("attentive", "learned"))
+]
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +63,8 @@ def own_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def named(variant: tuple[str, dict[str, Any]]) -> str:
     kind, sizes = variant
+    if kind == MIXTURE:
+        return " + ".join(sizes["members"])
     special = [str(sizes[key]) for key in ("positions", "attention", "features", "score") if key in sizes]
     led = [f"led by {sizes['guide']}-grams"] if "guide" in sizes else []
     return "-".join([kind, *(special or [str(sizes.get("depth", 1))]), *(["tied"] if sizes.get("tied") else []), *led])
@@ -68,13 +84,28 @@ def lm(variant: tuple[str, dict[str, Any]]) -> Any:
 
 def build(kind: str, guide: int | None = None, seed: int = 0, **sizes: Any) -> Any:
     """With an order, led by n-grams of some text; its output layer is drawn, since it would start with zeros."""
+    if kind == MIXTURE:
+        return mixture(sizes["members"], seed)
+    text = torch.randint(0, V, (300,), generator=torch.Generator().manual_seed(5)).numpy()
+    if kind == "ngram":
+        return NGramLM.fit(text, V, sizes["order"])
     if guide is None:
         return build_lm(kind, vocab_size=V, seed=seed, **sizes)
-    text = torch.randint(0, V, (300,), generator=torch.Generator().manual_seed(5)).numpy()
     led = GuidedLM(build_lm(kind, vocab_size=V + GATES, seed=seed, **sizes), Guide(NGramLM.fit(text, V, guide)))
     for weight in (p for p in led.network.parameters() if not p.any() and p.ndim > 1):
         torch.nn.init.normal_(weight, std=0.5, generator=torch.Generator().manual_seed(6))
     return led
+
+
+def mixture(names: tuple[str, ...], seed: int) -> MixtureLM:
+    """Some models, with weights that depend on the context."""
+    members = [build(_MEMBERS[name][0], seed=seed, **_MEMBERS[name][1]) for name in names]
+    draw = torch.Generator().manual_seed(7)
+    bias, slopes = (
+        torch.randn(*shape, dtype=torch.float64, generator=draw) / 4
+        for shape in ((len(members),), (features_in(members), len(members)))
+    )
+    return MixtureLM(members, Gate(bias, slopes))
 
 
 def longest(lm: Any) -> int:

@@ -1,4 +1,4 @@
-"""`seqlab lm train|generate`; `perplexity` and `compare` have files of their own."""
+"""`seqlab lm train|generate`; `mix`, `perplexity` and `compare` have files of their own."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from seqlab.cli.arguments import (
     preset_table,
 )
 from seqlab.cli.duel import add_compare
+from seqlab.cli.mix import add_mix
 from seqlab.cli.sheet import add_perplexity
 from seqlab.cli.terminal import TerminalReporter, emit_json, table
 from seqlab.core.settings.generation import GenerationSettings
@@ -48,7 +49,7 @@ examples:
 def add_commands(commands: Any) -> None:
     lm: Parser = commands.add_parser(
         "lm",
-        help="language models: train, generate, perplexity, compare",
+        help="language models: train, generate, perplexity, compare, mix",
         description="Language models.\n\nexample:\n  seqlab lm train my.txt",
     )
     lm.set_defaults(parser=lm)
@@ -57,6 +58,7 @@ def add_commands(commands: Any) -> None:
     _add_generate(actions)
     add_perplexity(actions)
     add_compare(actions)
+    add_mix(actions)
 
 
 # --------------------------------------------------------------------------- train
@@ -130,7 +132,7 @@ def _outcome(final: dict[str, Any]) -> str:
 
 def _add_generate(actions: Any) -> None:
     parser = actions.add_parser("generate", help="write text with a trained model", description=GENERATE)
-    parser.add_argument("folder", metavar="RUN", help="run folder")
+    parser.add_argument("folder", metavar="RUN", help="run folder, or several of one text with + between: mixed")
     parser.add_argument("--prompt", help="text to continue (default: begin a new text)")
     parser.add_argument("--prompts", metavar="FILE", help="one prompt on each line; '-' is standard input")
     add_fields(parser, GENERATION)

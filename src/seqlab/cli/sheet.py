@@ -20,6 +20,7 @@ paired tests between models. Every token is counted once; unknown words pay for 
 examples:
   seqlab lm perplexity runs/mine --on other.txt
   seqlab lm perplexity runs/words runs/chars --on play.txt article.txt
+  seqlab lm perplexity runs/a+runs/b runs/a --on other.txt                    two runs of one text mixed, beside one
   seqlab lm perplexity runs/mine --on article.txt --normalise digits,prose    what undoing it costs is counted
   seqlab lm perplexity runs/mine --hf folder --on other.txt                   beside a Hugging Face model
   seqlab lm perplexity runs/mine --on other.txt --html heat.html --csv tokens.csv
@@ -30,7 +31,12 @@ examples:
 
 def add_perplexity(actions: Any) -> None:
     parser = actions.add_parser("perplexity", help="measure models on texts", description=DESCRIPTION)
-    parser.add_argument("folders", nargs="*", metavar="RUN", help="run folders (with --matrix also texts)")
+    parser.add_argument(
+        "folders",
+        nargs="*",
+        metavar="RUN",
+        help="run folders, or several with + between: mixed (with --matrix also texts)",
+    )
     parser.add_argument("--on", nargs="+", metavar="TEXT", help="texts, as for 'seqlab lm train'")
     parser.add_argument("--hf", nargs="+", default=[], metavar="FOLDER", help="Hugging Face causal models, from disk")
     parser.add_argument("--normalise", default="", metavar="STEPS", help="normalise the texts first: lower,digits,…")
@@ -166,7 +172,8 @@ def sheet_text(rows: list[dict[str, Any]], comparisons: list[dict[str, Any]]) ->
     bounds = {f"{row['model']}: {row['bound']}." for row in rows if row["rank"] and row["bound"] != "exact"}
     parts += sorted(bounds)
     contexts = dict.fromkeys(f"context of {row['model']}: {row['context']}." for row in rows)
-    return "\n\n".join([*parts, "\n".join([*contexts, "Every token is counted once."])])
+    mixtures = dict.fromkeys(f"{row['model']}: {row['mixture']['sentence']}." for row in rows if row["mixture"])
+    return "\n\n".join([*parts, "\n".join([*mixtures, *contexts, "Every token is counted once."])])
 
 
 def _cautions(rows: list[dict[str, Any]]) -> list[str]:

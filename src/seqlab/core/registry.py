@@ -21,9 +21,11 @@ MODELS: dict[str, str] = {
     "transformer": "seqlab.models.transformer_lm:TransformerLM",
     "bigram": "seqlab.models.bigram:BigramLM",
 }
-# Fitted in one go, not trained step by step.
-FITTED_MODELS: dict[str, str] = {"ngram": "seqlab.models.ngram:NGramLM"}
-ALL_MODELS: Mapping[str, str] = ChainMap(MODELS, FITTED_MODELS)
+COUNTED_MODELS: dict[str, str] = {"ngram": "seqlab.models.ngram:NGramLM"}
+ALL_MODELS: Mapping[str, str] = ChainMap(MODELS, COUNTED_MODELS)  # what can be asked for by name
+# Fitted in one go, not trained step by step. A mixture is made of finished runs, and only so.
+MIXTURE = "mixture"
+FITTED_MODELS: Mapping[str, str] = ChainMap(COUNTED_MODELS, {MIXTURE: "seqlab.models.mixture:MixtureLM"})
 
 # Text classifiers: ``logits = model(inputs, own)``.
 CLASSIFIERS: dict[str, str] = {

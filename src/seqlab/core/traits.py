@@ -7,7 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from torch import nn
 
-LearnsFrom = Literal["text", "pairs", "counts"]
+LearnsFrom = Literal["text", "pairs", "counts", "runs"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class Traits:
     looks_back      its prediction depends on exactly so many tokens before it; None: on all, or on the window
     carries_state   what it remembers is carried from one training batch to the next
     max_positions   the position from which on it cannot read at all; None: there is none
-    learns_from     text: rows of tokens; pairs: counted neighbours; counts: fitted at once, by counting
+    learns_from     text: rows of tokens; pairs: counted neighbours; counts: fitted at once, by counting; runs: made
+                    of finished ones, whose weights are fitted at once
     stateless       it remembers nothing from one call to the next: a window must be fed whole
     reads_at_once   it has `nats_of` and `mass_of`, which score a whole text faster than feeding it
     """

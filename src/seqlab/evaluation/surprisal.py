@@ -21,6 +21,8 @@ from seqlab.core.types import Encoding, Surprisals
 from seqlab.core.units import SPELLING_NATS_PER_BYTE
 from seqlab.evaluation.spelling import follows_gap, spelling_nats, spelling_of
 
+Look = Callable[[Tensor, Tensor], Tensor]
+"""logits (B, T, V) and the tokens that came (B, T) -> float64 (B, T), or (B, T, C)"""
 FED_TOKENS = 64  # tokens fed at a time to a model that carries state: the logits stay in memory that is used again
 BATCH = 64  # segments scored side by side
 FED_WHOLE = 4096  # tokens of such segments at most, or one, where a model with a window reads them whole (docs/log.md)
@@ -89,6 +91,24 @@ def nats_of_ids(
     """nats of the tokens in the segments (all of them by default), in the order of the text."""
     if traits_of(model).reads_at_once and starts is None:
         return _nats_at_once(model, ids, impossible)
+    how: dict[str, Any] = dict(batch=batch, starts=starts, impossible=impossible, progress=progress)
+    return look_at_ids(model, ids, begin_id, policy, _nats_of_targets, **how)
+
+
+@torch.inference_mode()
+def look_at_ids(
+    model: Any,
+    ids: NDArray[Any],
+    begin_id: int,
+    policy: ContextPolicy,
+    look: Look,
+    *,
+    batch: int = BATCH,
+    starts: NDArray[np.int64] | None = None,
+    impossible: Impossible | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> NDArray[np.float64]:
+    """What `look` finds at each of the same tokens: one number, or a row of them."""
     was_training = model.training
     model.eval()
     if traits_of(model).window is not None:
@@ -97,20 +117,21 @@ def nats_of_ids(
         starts = segment_starts(len(ids), policy) if starts is None else starts
         scored: list[NDArray[np.float64]] = []
         for k in range(0, len(starts), batch):
-            scored.extend(_score_segments(model, ids, begin_id, policy, starts[k : k + batch], impossible))
+            scored.extend(_look_at_segments(model, ids, begin_id, policy, starts[k : k + batch], look, impossible))
             if progress:
                 progress(len(scored) / len(starts))
-        return np.concatenate([np.zeros(0), *scored])
+        return np.concatenate(scored) if scored else np.zeros(0)
     finally:
         model.train(was_training)
 
 
-def _score_segments(
+def _look_at_segments(
     model: Any,
     ids: NDArray[Any],
     begin_id: int,
     policy: ContextPolicy,
     starts: NDArray[np.int64],
+    look: Look,
     impossible: Impossible | None,
 ) -> list[NDArray[np.float64]]:
     """Rows [start − warmup, start + segment): the first id of a row is only read.
@@ -132,8 +153,8 @@ def _score_segments(
     traits = traits_of(model)
     in_pieces = traits.window is None and not traits.stateless
     fed = _Rows(torch.from_numpy(rows), torch.from_numpy(starts - first), torch.from_numpy(barred), classes)
-    nats = _feed(model, fed, in_pieces=in_pieces)
-    return [n[s - a : b - a] for n, s, a, b in zip(nats, starts, first, last, strict=True)]
+    seen = _feed(model, fed, look, in_pieces=in_pieces)
+    return [n[s - a : b - a] for n, s, a, b in zip(seen, starts, first, last, strict=True)]
 
 
 def _nats_at_once(model: Any, ids: NDArray[Any], impossible: Impossible | None) -> NDArray[np.float64]:
@@ -155,10 +176,10 @@ class _Rows:
     impossible: Tensor | None
 
 
-def _feed(model: Any, rows: _Rows, *, in_pieces: bool) -> NDArray[np.float64]:
-    """nats (B, L), in pieces with state for models without a window of their own; none for a piece of warm-up."""
+def _feed(model: Any, rows: _Rows, look: Look, *, in_pieces: bool) -> NDArray[np.float64]:
+    """(B, L) or (B, L, C), in pieces with state for models without a window of their own; zeros for warm-up pieces."""
     inputs, targets = rows.ids[:, :-1], rows.ids[:, 1:]
-    nats = torch.zeros(inputs.shape, dtype=torch.float64)
+    found = torch.zeros(0)
     step = FED_TOKENS if in_pieces else max(1, inputs.shape[1])
     state = None
     for k in range(0, inputs.shape[1], step):
@@ -170,10 +191,17 @@ def _feed(model: Any, rows: _Rows, *, in_pieces: bool) -> NDArray[np.float64]:
         counted = rows.counted_from < k + step
         if counted.all():
             warm = max(0, int(rows.counted_from.min()) - k)
-            nats[:, k + warm : k + step] = _nats_of_targets(logits[:, warm:], targets[:, k + warm : k + step])
+            where: tuple[Any, slice] = slice(None), slice(k + warm, k + step)
+            logits = logits[:, warm:]
         elif counted.any():
-            nats[counted, piece] = _nats_of_targets(logits[counted], targets[counted, piece])
-    return nats.numpy()
+            where, logits = (counted, piece), logits[counted]
+        else:
+            continue
+        seen = look(logits, targets[where])
+        if not len(found):
+            found = seen.new_zeros((*inputs.shape, *seen.shape[2:]))
+        found[where] = seen
+    return found.numpy()
 
 
 def _nats_of_targets(logits: Tensor, targets: Tensor) -> Tensor:
@@ -196,11 +224,12 @@ class ModelScorer:
         """−ln p of every token; unknown ones pay for their class and their spelling."""
         encoding: Encoding = self.tokenizer.encode(text)
         impossible = impossible_in(encoding, text, self.tokenizer)
-        begin_id = self.tokenizer.begin_id
-        nats = nats_of_ids(
-            self.model, encoding.ids, begin_id, self.policy, batch=batch, impossible=impossible, progress=progress
-        )
+        nats = self.nats(encoding.ids, batch=batch, impossible=impossible, progress=progress)
         return charge(nats, encoding, text, self.spelling, impossible)
+
+    def nats(self, ids: NDArray[Any], **how: Any) -> NDArray[np.float64]:
+        """−ln p of every token as the model sees it; how: `batch`, `impossible` and `progress` of `nats_of_ids`."""
+        return nats_of_ids(self.model, ids, self.tokenizer.begin_id, self.policy, **how)
 
 
 def impossible_in(encoding: Encoding, text: str, tokenizer: Any) -> Impossible | None:

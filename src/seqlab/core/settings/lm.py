@@ -19,6 +19,7 @@ from seqlab.core.registry import (
     ATTENTIONS,
     FITTED_MODELS,
     GUIDES,
+    MIXTURE,
     NORMS,
     PLACEMENTS,
     POSITIONS,
@@ -312,17 +313,22 @@ def check_said(settings: LMSettings, said: Collection[str]) -> None:
         if name not in said:
             continue
         if kind in FITTED_MODELS and (group == "training" or name == "size"):
-            raise UsageError(f"--{dashed(name)} does not apply: model '{kind}' is fitted by counting; leave it out")
+            raise UsageError(f"--{dashed(name)} does not apply: model '{kind}' is {_how_fitted(kind)}; leave it out")
         if known is not None and f.metadata["kinds"] and kind not in f.metadata["kinds"]:
             if group == "training":
                 check_trains_so(f, kind)
             raise UsageError(f"model '{kind}' has no setting '{name}'{nearest(name, known)}")
 
 
+def _how_fitted(kind: str) -> str:
+    return "made of finished runs" if kind == MIXTURE else "fitted by counting"
+
+
 def refuse_other_model(have: LMSettings, said: Mapping[str, Any], folder: Path, *, windowed: bool) -> None:
     """`--from` goes on with a run's model, tokenizer and normalisation; only what they do not fix may be said."""
     if have.model.kind in FITTED_MODELS:
-        raise UsageError(f"--from {folder}: an n-gram is fitted by counting and cannot be trained further")
+        what = "a mixture" if have.model.kind == MIXTURE else "an n-gram"
+        raise UsageError(f"--from {folder}: {what} is {_how_fitted(have.model.kind)} and cannot be trained further")
     for name, (group, f) in flags_of(LMSettings).items():
         fixed = (group in ("model", "tokenizer") and f.name != "dropout") or f.name == "normalise"
         fixed = fixed or (f.name == "context" and windowed)

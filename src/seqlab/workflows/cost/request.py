@@ -10,7 +10,7 @@ from typing import Any
 
 from seqlab.core.errors import UsageError
 from seqlab.core.files import check_targets
-from seqlab.core.registry import FITTED_MODELS
+from seqlab.core.registry import FITTED_MODELS, MIXTURE
 from seqlab.core.settings.cost import (
     AVERAGE_LENGTH,
     COSTED,
@@ -106,7 +106,8 @@ def _refuse_fixed(folder: Path, task: str, settings: Any, said: Mapping[str, Any
     """What a run's model is can no longer be said."""
     kind = settings.model.kind
     if kind in FITTED_MODELS:
-        raise UsageError(f"{folder} has a model '{kind}', which is counted, not trained: it has no steps to predict")
+        how = "made of runs" if kind == MIXTURE else "counted"
+        raise UsageError(f"{folder} has a model '{kind}', which is {how}, not trained: it has no steps to predict")
     if "model" in said:
         raise UsageError(f"{folder} and --model both say what the model is; give one of them")
     refuse_unknown_flags(task, said)

@@ -33,6 +33,7 @@ from seqlab.models.folds import Folded
 from seqlab.models.guided import Guide
 from seqlab.runs.task import Kept
 from seqlab.workflows.lm.guide import GUIDE, counted
+from seqlab.workflows.lm.members import Members, kept_members
 from seqlab.workflows.lm.vectors import read_vectors
 
 TOKENIZER = "tokenizer.json"
@@ -60,6 +61,7 @@ class Prepared:
     vectors: WordVectors | None = None
     folded: Folded | None = None  # counts of the training part, as a guide
     seconds_to_count: float = 0.0
+    mixed: Members | None = None  # finished runs, if the model is a mixture of them
 
     def read(self, name: str) -> str:
         """The text of one part, as it was encoded."""
@@ -81,6 +83,7 @@ class Prepared:
     @property
     def checksums(self) -> dict[str, str]:
         found = {"text": self.text.sha256, "tokenizer": self.tokenizer.sha256}
+        found |= {} if self.mixed is None else self.mixed.checksums
         return found | ({} if self.vectors is None else {"vectors": self.vectors.sha256})
 
     @property
@@ -92,11 +95,13 @@ class Prepared:
             "text_sha256": self.text.sha256,
             "licence": self.text.licence,
             "tokenizer_sha256": self.tokenizer.sha256,
+            **({} if self.mixed is None else self.mixed.facts),
         }
 
     @cached_property
     def files(self) -> dict[str, bytes]:
         found = {TOKENIZER: self.tokenizer.to_bytes()}
+        found |= {} if self.mixed is None else self.mixed.files
         return found if self.folded is None else found | {GUIDE: Guide(self.folded.model).to_bytes()}
 
 
@@ -118,7 +123,8 @@ def prepare_text(settings: LMSettings, reporter: Reporter, kept: Kept | None = N
     folded = counted(settings, parts["train"].ids, tokenizer.vocab_size, reporter)
     seconds = 0.0 if folded is None else time.perf_counter() - begun
     overlap = _overlap(used, bounds)
-    return Prepared(text, tokenizer, parts, overlap, used, bounds, undoing, vectors, folded, seconds)
+    mixed = None if kept is None else kept_members(settings, kept.files)
+    return Prepared(text, tokenizer, parts, overlap, used, bounds, undoing, vectors, folded, seconds, mixed)
 
 
 def _open(settings: DataSettings, reporter: Reporter, kept: Kept | None) -> Text:

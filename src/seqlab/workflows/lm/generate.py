@@ -10,8 +10,8 @@ import numpy as np
 
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.generation import GenerationSettings
-from seqlab.runs.run import load
 from seqlab.training.determinism import using_threads
+from seqlab.workflows.lm.mix import named_run
 from seqlab.workflows.lm.run import LMRun
 
 
@@ -23,7 +23,7 @@ def stream_text(
     One thread by default: a single token is too little work to share.
     """
     with using_threads(threads or 1):
-        run: LMRun = load(folder, "lm")
+        run = named_run(folder, reporter)
         _warn_of_unknown(run, [prompt], reporter)
         yield from run.stream(prompt, **how)
 
@@ -33,7 +33,7 @@ def write_texts(
 ) -> list[str]:
     """The continuation of each prompt, all written side by side; prompt k has the seed `seed + k`."""
     with using_threads(threads):
-        run: LMRun = load(folder, "lm")
+        run = named_run(folder, reporter)
         _warn_of_unknown(run, prompts, reporter)
         parts: list[list[bytes]] = [[] for _ in prompts]
         reporter.start("writing", len(prompts) * GenerationSettings(**how).tokens)

@@ -10,10 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqlab.core.reporting import Reporter
-from seqlab.core.types import Surprisals
+from seqlab.core.types import Encoding, Surprisals
 from seqlab.data.tokenizers import Tokenizer
 from seqlab.evaluation.perplexity import Figures, figures_of
-from seqlab.evaluation.surprisal import ModelScorer, nats_of_ids, policy_for, segment_starts
+from seqlab.evaluation.spelling import spelling_of
+from seqlab.evaluation.surprisal import (
+    Impossible,
+    charge,
+    impossible_in,
+    nats_of_ids,
+    policy_for,
+    segment_starts,
+)
 from seqlab.runs.run import Run
 from seqlab.training.objectives import Score
 from seqlab.workflows.lm.data import Prepared
@@ -72,7 +80,15 @@ def score_part(model: Any, data: Prepared, name: str, reporter: Reporter | None 
 
     If the text was normalised, the price of undoing that is added and the units are those of the original.
     """
-    scored = _score_used(model, data, name, reporter or Reporter())
+    return _undone(_score_used(model, data, name, reporter or Reporter()), data, name)
+
+
+def score_of(nats: NDArray[np.float64], data: Prepared, name: str) -> PartScore:
+    """The same, of a part whose tokens have these nats as a model sees them."""
+    return _undone(_with_spelling(nats, held_out(data, name), data, name), data, name)
+
+
+def _undone(scored: PartScore, data: Prepared, name: str) -> PartScore:
     undo = data.undoing.get(name)
     if undo is None:
         return scored
@@ -88,12 +104,35 @@ def score_part(model: Any, data: Prepared, name: str, reporter: Reporter | None 
 
 
 def _score_used(model: Any, data: Prepared, name: str, reporter: Reporter) -> PartScore:
-    part, tokenizer = data.parts[name], data.tokenizer
+    held, begin_id = held_out(data, name), data.tokenizer.begin_id
+    how: dict[str, Any] = dict(impossible=held.impossible, progress=reporter.advance)
     with reporter.task(f"scoring the {name} text", 1.0):
-        if tokenizer.unknown_id is not None:  # what is unknown has to be read again
-            text = data.read(name)
-            table = ModelScorer(model, tokenizer).score(text, progress=reporter.advance)
-            return PartScore(table.nats, table.spelling, figures_of(table, text))
-        nats = nats_of_ids(model, part.ids, tokenizer.begin_id, policy_for(model), progress=reporter.advance)
-    facts = part.facts
-    return PartScore(nats, None, Figures(float(nats.sum()), facts.tokens, facts.characters, facts.bytes, facts.words))
+        nats = nats_of_ids(model, held.ids, begin_id, policy_for(model), **how)
+    return _with_spelling(nats, held, data, name)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A part as it is read; where some of it may be unknown, with its text and what that rules out."""
+
+    ids: NDArray[Any]
+    text: str = ""
+    encoding: Encoding | None = None
+    impossible: Impossible | None = None
+
+
+def held_out(data: Prepared, name: str) -> HeldOut:
+    if data.tokenizer.unknown_id is None:
+        return HeldOut(data.parts[name].ids)
+    text = data.read(name)  # what is unknown has to be read again
+    encoding = data.tokenizer.encode(text)
+    return HeldOut(encoding.ids, text, encoding, impossible_in(encoding, text, data.tokenizer))
+
+
+def _with_spelling(nats: NDArray[np.float64], held: HeldOut, data: Prepared, name: str) -> PartScore:
+    facts = data.parts[name].facts
+    if held.encoding is None:
+        total = float(nats.sum())
+        return PartScore(nats, None, Figures(total, facts.tokens, facts.characters, facts.bytes, facts.words))
+    table = charge(nats, held.encoding, held.text, spelling_of(data.tokenizer), held.impossible)
+    return PartScore(table.nats, table.spelling, figures_of(table, held.text))

@@ -76,6 +76,7 @@ def _page(
         context=final["context"],
         some_unknown=any(final[name]["unknown_rate"] for name in ("validation", "test") if final.get(name)),
         overlap=overlap.sentence(),
+        mixture=final.get("mixture"),
         samples=samples,
         settings=settings_rows(run.settings),
         record=flat(run.record),
@@ -91,10 +92,18 @@ def _headline(run: Run, final: Line) -> list[tuple[str, str]]:
             f"{score['perplexity_per_token']:.2f}",
             f"perplexity per {run.settings.tokenizer.kind} token on validation text",
         ),
-        (human_count(run.record["parameters"]), "n-grams counted" if not final["step"] else "parameters"),
+        (human_count(run.record["parameters"]), _what_was_learnt(run, final)),
         (human_seconds(final["seconds"]), _how_long(final)),
     ]
 
 
+def _what_was_learnt(run: Run, final: Line) -> str:
+    if "mixture" in run.record:
+        return "numbers that its members have learnt"
+    return "parameters" if final["step"] else "n-grams counted"
+
+
 def _how_long(final: Line) -> str:
+    if "mixture" in final:
+        return "fitting the weights"
     return f"training, {final['step']:,} steps ({final['outcome']})" if final["step"] else "counting"

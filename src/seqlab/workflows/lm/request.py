@@ -12,8 +12,9 @@ from seqlab.core.settings.generation import GenerationSettings
 from seqlab.core.settings.lm import WINDOWED, LMSettings, check_said, check_vocab_size, fill_lm, refuse_other_model
 from seqlab.data.normalise import parse_steps
 from seqlab.data.sources import check_encoding, check_source, checked_path
-from seqlab.runs.folder import RunFolder, Stored
+from seqlab.runs.folder import RunFolder
 from seqlab.runs.request import Checks, Request, check_request
+from seqlab.workflows.lm.named import check_named, require_weights
 
 
 def check_train(
@@ -55,7 +56,7 @@ def check_generate(
     if prompt is not None and prompts is not None:
         raise UsageError("--prompt and --prompts both say what to continue; give one of them")
     found = [prompt or ""] if prompts is None else [] if prompts == "-" else read_prompts(prompts)
-    require_weights(RunFolder(folder))
+    check_named(folder)
     return found or read_prompts("-")  # nobody types prompts for a folder that is not there
 
 
@@ -74,13 +75,3 @@ def read_prompts(source: str) -> list[str]:
     if not lines:
         raise UsageError(f"--prompts {name} is empty; write one prompt on each line")
     return [line.removesuffix("\r") for line in lines]
-
-
-def require_weights(folder: RunFolder) -> Stored:
-    """Refuse a run that has learnt nothing yet."""
-    stored = folder.read()
-    if not folder.model_file.exists():
-        raise UsageError(
-            f"{folder.path} has no trained weights yet; go on with 'seqlab lm train --out {folder.path} --resume'"
-        )
-    return stored

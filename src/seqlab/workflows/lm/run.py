@@ -15,11 +15,14 @@ from seqlab.core.traits import traits_of
 from seqlab.core.types import Scorer, Surprisals
 from seqlab.data.normalise import normalise, parse_steps
 from seqlab.data.tokenizers import Tokenizer, read_tokenizer
+from seqlab.evaluation.mixed import MixtureScorer
 from seqlab.evaluation.normalised import NormalisedScorer
 from seqlab.evaluation.surprisal import ModelScorer
 from seqlab.generation.sampling import Choice, generate_each
+from seqlab.models.mixture import MixtureLM
 from seqlab.runs.run import Run
 from seqlab.workflows.lm.data import TOKENIZER
+from seqlab.workflows.lm.members import member_names
 
 
 @dataclass(eq=False, repr=False)
@@ -34,6 +37,8 @@ class LMRun(Run):
     def scorer(self) -> Scorer:
         """Scores any text; one that the run would have normalised pays for undoing that."""
         plain = ModelScorer(self.model, self.tokenizer)
+        if isinstance(self.model, MixtureLM):
+            plain = MixtureScorer(self.model, self.tokenizer, member_names(self.kept))
         return NormalisedScorer(plain, self.steps) if self.steps else plain
 
     @property
@@ -47,6 +52,10 @@ class LMRun(Run):
         Beyond the trained context this is extrapolation. Learned positions end where their table ends.
         """
         traits = traits_of(self.model)
+        if isinstance(self.model, MixtureLM):
+            raise UsageError(
+                f"--context {context}: the members of {self.folder} read as they were trained; leave it out"
+            )
         if traits.window is None:
             kind = self.settings.model.kind
             raise UsageError(f"--context {context}: model '{kind}' in {self.folder} reads on and on; leave it out")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError
-from seqlab.core.registry import FITTED_MODELS, look_up
+from seqlab.core.registry import FITTED_MODELS, MIXTURE, look_up
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import filled, with_changes
 from seqlab.core.settings.lm import (
@@ -39,6 +39,8 @@ from seqlab.training.plan import Learning
 from seqlab.workflows.lm.data import TOKENIZER, Prepared, prepare_text
 from seqlab.workflows.lm.guide import guide_from
 from seqlab.workflows.lm.measure import measure_run, quick_validation, read_part
+from seqlab.workflows.lm.members import restored
+from seqlab.workflows.lm.mixing import fitted_mixture, measure_mixture, sentence
 from seqlab.workflows.lm.report import write_report
 from seqlab.workflows.lm.vectors import start_from_vectors
 from seqlab.workflows.lm.watching import watched_gradients
@@ -59,7 +61,7 @@ class LanguageModelling(Task):
     # ---- settings
 
     def fill(self, settings: LMSettings) -> LMSettings:
-        return fill_lm(settings)
+        return settings if settings.model.kind == MIXTURE else fill_lm(settings)
 
     def check(self, settings: LMSettings, said: Mapping[str, Any]) -> None:
         if not settings.data.text:
@@ -67,15 +69,16 @@ class LanguageModelling(Task):
         if settings.training.watch_gradients and settings.model.kind == "bigram":
             raise UsageError("--watch-gradients: a bigram carries nothing over time; leave it out")
         check_said(settings, said)
-        if model_fields(settings.model.kind) is None:  # one of somebody's own, which its constructor describes
-            kind = settings.model.kind
+        kind = settings.model.kind
+        if model_fields(kind) is None and kind != MIXTURE:  # one of somebody's own, which its constructor describes
             refuse_unknown_sizes(kind, said.keys() & set(MODEL_SIZES), known_sizes(kind))
 
     def name(self, settings: LMSettings) -> str:
         return f"{stem_of(settings.data.text)}-{settings.model.kind}"
 
     def summary(self, settings: LMSettings, data: Prepared) -> dict[str, str]:
-        return {"model": settings.model.kind, "data": data.text.name}
+        kinds = [settings.model.kind] if data.mixed is None else data.mixed.kinds
+        return {"model": " + ".join(kinds), "data": data.text.name}
 
     def way_on(self, folder: Path) -> str:
         return f"'seqlab lm train --out {folder} --resume'"
@@ -106,6 +109,8 @@ class LanguageModelling(Task):
 
     def build(self, settings: LMSettings, data: Prepared, reporter: Reporter) -> Any:
         vocab_size = data.tokenizer.vocab_size
+        if settings.model.kind == MIXTURE:
+            return fitted_mixture(data, reporter)
         if settings.model.kind in FITTED_MODELS:
             with reporter.task("counting", None):
                 fit = look_up(FITTED_MODELS, settings.model.kind, "model").fit
@@ -124,6 +129,8 @@ class LanguageModelling(Task):
     def restore(
         self, settings: LMSettings, files: Mapping[str, bytes], weights: dict[str, Tensor], source: str
     ) -> nn.Module:
+        if settings.model.kind == MIXTURE:
+            return restored(self.restore, files, weights, source)
         if settings.model.kind not in FITTED_MODELS:
             return super().restore(settings, files, weights, source)
         made = look_up(FITTED_MODELS, settings.model.kind, "model").from_tensors
@@ -131,12 +138,12 @@ class LanguageModelling(Task):
         return model
 
     def weights(self, model: Any) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = model.tensors() if _is_counted(model) else super().weights(model)
+        found: dict[str, Tensor] = model.tensors() if _is_fitted(model) else super().weights(model)
         return found
 
     def parameters(self, model: Any) -> int:
         """Numbers that were learnt; of an n-gram, one count for each."""
-        count: int = model.learnt if _is_counted(model) else super().parameters(model)
+        count: int = model.learnt if _is_fitted(model) else super().parameters(model)
         return count
 
     # ---- training and measuring
@@ -154,7 +161,7 @@ class LanguageModelling(Task):
     def learning(self, settings: LMSettings, data: Prepared, model: Any) -> Learning | None:
         training, traits = settings.training, traits_of(model)
         ids, begin_id = data.parts["train"].ids, data.tokenizer.begin_id
-        if traits.learns_from == "counts":
+        if _is_fitted(model):
             return None
         if traits.learns_from == "pairs":
             size = None if training.full_gradient else filled(training.batch) * filled(training.context)
@@ -173,7 +180,8 @@ class LanguageModelling(Task):
         read_part(model, data)
 
     def measure(self, run: Run, data: Prepared, reporter: Reporter) -> dict[str, Any]:
-        return measure_run(run, data, reporter)
+        measured = measure_run if data.mixed is None else measure_mixture
+        return measured(run, data, reporter)
 
     def report(self, run: Run, data: Prepared) -> None:
         write_report(run, data.overlap, data.text)
@@ -181,6 +189,9 @@ class LanguageModelling(Task):
     def describe(self, session: Session) -> None:
         data, settings, note = session.data, session.settings, session.reporter.note
         model, learning = settings.model, session.learning
+        if data.mixed is not None:
+            note(f"{data.text.name}: {sentence(session.record['mixture'])}")
+            return
         if learning is None:
             note(
                 f"{data.text.name}: {human_count(data.parts['train'].facts.tokens)} {settings.tokenizer.kind} tokens, "
@@ -221,8 +232,8 @@ class LanguageModelling(Task):
         return sizes | {"text": str(text), "budget": "12steps", "eval_every": 4}
 
 
-def _is_counted(model: Any) -> bool:
-    return traits_of(model).learns_from == "counts"
+def _is_fitted(model: Any) -> bool:
+    return traits_of(model).learns_from in ("counts", "runs")
 
 
 def _tokenizer(files: Mapping[str, bytes]) -> Any:

@@ -12,7 +12,7 @@ from seqlab.core.settings.lm import LMSettings, check_said, fill_lm
 from seqlab.data.normalise import parse_steps
 from seqlab.data.sources import check_encoding, check_source
 from seqlab.runs.folder import RunFolder
-from seqlab.workflows.lm.request import require_weights
+from seqlab.workflows.lm.named import check_named
 
 
 def check_sheet(
@@ -32,7 +32,7 @@ def check_sheet(
     if not folders and not hf:
         raise UsageError("no model is named; for example: seqlab lm perplexity runs/mine --on my.txt")
     for folder in folders:
-        require_weights(RunFolder(folder))
+        check_named(folder)
     for text in texts:
         check_source(text)
 

@@ -27,8 +27,9 @@ from seqlab.evaluation.normalised import NormalisedScorer
 from seqlab.evaluation.outsiders import load_hf
 from seqlab.evaluation.perplexity import Figures, figures_of
 from seqlab.evaluation.statistics import BLOCK_BYTES, Interval, block_edges, block_sums, compare, holm, interval_of
-from seqlab.runs.run import load
 from seqlab.training.determinism import using_threads
+from seqlab.workflows.lm.mix import named_run
+from seqlab.workflows.lm.mixing import sentence
 from seqlab.workflows.lm.original import part_of
 from seqlab.workflows.lm.run import LMRun
 from seqlab.workflows.sheet.request import check_sheet
@@ -109,7 +110,7 @@ def perplexity_sheet(
     steps = parse_steps(normalise)
     check_sheet(runs, hf, texts, normalise, encoding, threads)
     with using_threads(threads):
-        loaded: list[LMRun] = [load(folder, "lm") for folder in _each_once(runs)]
+        loaded = [named_run(name, reporter) for name in _each_once(runs)]
         readers = [reader_of(run if context is None else run.with_context(context)) for run in loaded]
         readers += [_outsider(folder) for folder in _each_once(hf)]
         read = _named_apart([(source, *read_text(source, encoding)) for source in dict.fromkeys(texts)])
@@ -227,12 +228,19 @@ def _row(one: Scored, figures: Figures, interval: Interval, *, closed: bool) -> 
         "block_bytes": BLOCK_BYTES * interval.joined,
         "correlation": interval.correlation,
         "caution": interval.caution,
+        "mixture": _mixture(one.reader),
         "rank": None,
         "raw_bits_per_byte": None,
         "normalisation": None,
     }
     row["flattering_bits_per_byte"] = figures.bits_per_byte - figures.restoration_bits_per_byte
     return row
+
+
+def _mixture(reader: Reader) -> Row | None:
+    """Of a mixture its members, their weights, and what these were fitted on."""
+    found = None if reader.run is None else reader.run.record.get("mixture")
+    return None if found is None else found | {"sentence": sentence(found)}
 
 
 def _what_it_does(one: Scored, raw: Scored, steps: str) -> str:
@@ -264,7 +272,7 @@ def _compressor_row(name: str, label: str, train: str, text: Text, content: str)
     nats = compressor_nats(name, train, content)
     size = len(content.encode())
     bits = nats / math.log(2) / size
-    uncounted = ("raw_bits_per_byte", "normalisation", "interval", "intervals", "blocks", "block_bytes")
+    uncounted = ("mixture", "raw_bits_per_byte", "normalisation", "interval", "intervals", "blocks", "block_bytes")
     absent = dict.fromkeys((*Figures(0.0, 1, 1, 1).as_json(), *uncounted, "correlation", "caution", "rank"))
     return absent | {
         "model": f"{name} after the training text{label}",
@@ -300,6 +308,8 @@ def _notes(one: Scored) -> list[str]:
         return notes
     if one.text.sha256 == one.reader.trained_on:
         notes.append(f"{text} is the very text that {name} was trained on: its figures flatter")
+    elif _was_fitted_on(one):
+        notes.append(f"{text} has text that the weights of {name} were fitted on: its figures flatter a little")
     rate = one.figures.unknown_rate
     if rate:
         much = "; the closed-vocabulary figure says little" if rate > MUCH_UNKNOWN else ""
@@ -308,6 +318,14 @@ def _notes(one: Scored) -> list[str]:
     if one.surprisals.lossy:
         notes.append(f"{name} drops part of {text} (white space or case) without paying for it: its figure flatters")
     return notes
+
+
+def _was_fitted_on(one: Scored) -> bool:
+    """One of the text and the validation text of a mixture's runs holds the other."""
+    if one.reader.run is None or _mixture(one.reader) is None:
+        return False
+    known = part_of(one.reader.run, "validation") or ""
+    return bool(known) and (known in one.content or one.content in known)
 
 
 # --------------------------------------------------------------------------- paired tests
