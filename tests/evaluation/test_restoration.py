@@ -181,6 +181,28 @@ def test_a_step_that_changes_nothing_costs_two_bits(step: str) -> None:
     assert cost("so he went on", step) == pytest.approx(2 * math.log(2))
 
 
+TWO_PARTS = (
+    ENGLISH + "“Naïve” – the ﬁrst  …\tcafé\u0301’s №5,\r\n(1,539) — isn't it? ÉTÉ\u00a0½ 漢字 <b>“no”</b>.\n" * 3
+)
+PRICES = {  # nats
+    "ascii": 495.2742405704333,
+    "digits": 382.3357631993615,
+    "lines": 100.65387133034497,
+    "lower": 255.59917099992865,
+    "nfkc": 148.39489458684432,
+    "prose": 1222.8500423860482,
+    "ptb": 282.75242913254476,
+    "punctuation": 568.6359787834408,
+    "spaces": 116.5630239236994,
+}
+
+
+@pytest.mark.parametrize("step", sorted(STEPS))
+def test_the_price_of_a_fixed_text_is_pinned(step: str) -> None:
+    """Any change of the code shows. A lower price is welcome, if the texts of the other tests agree."""
+    assert cost(TWO_PARTS, step) == pytest.approx(PRICES[step], rel=1e-9)
+
+
 def test_same_text_same_cost() -> None:
     assert cost(ENGLISH, "punctuation") == cost(ENGLISH, "punctuation")
 
