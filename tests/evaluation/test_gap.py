@@ -120,6 +120,8 @@ def test_an_empty_text_has_no_bytes_to_share_out() -> None:
     empty = Surprisals(nothing, places, places, nothing.astype(bool), nothing)
     found = nats_per_byte(empty, 0)
     assert (found.shape, found.dtype) == ((0,), np.float64)
+    end = Surprisals(np.ones(1), np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, bool), np.zeros(1))
+    assert nats_per_byte(end, 0).shape == (0,)  # nor where there is a token that writes nothing
     with pytest.raises(UsageError, match="cover 0 bytes and the text has 1:"):
         nats_per_byte(empty, 1)
 
