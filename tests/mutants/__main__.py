@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import shlex
+import signal
 import sys
 import time
 import tomllib
@@ -58,28 +59,29 @@ def reasons(mutants: list[Mutant]) -> dict[str, str]:
 
 def examine(mutant: Mutant, tree: Tree, files: TestFiles, notes: Notes) -> dict[str, Any]:
     """Run the tests that may see a change, the likeliest and quickest first, until one does."""
-    done: set[str] = set()
-    tried = 0
+    done: dict[str, None] = {}
+    stages = files.stages(mutant)
     with tree.changed(mutant):
-        for stage, some in enumerate((files.near(mutant), files.wide(mutant)), start=1):
-            known = [known for file in some for known in notes.of(file)]
-            chosen = [k for k in known if k.runs(mutant)]
-            if not chosen and mutant.function is None and stage == 1:
-                chosen = known
-            tests = within(chosen, done)
-            tried += len(tests)
-            done |= {k.test for k in tests}
+        for stage, some in enumerate([*stages, None], start=1):
+            if some is None:  # at last, what shares a fixture or a cache with a test that runs the function
+                tests = within([k for f in _files_of(done) for k in notes.of(f)], done)
+            else:
+                known = [k for file in some for k in notes.of(file)]
+                tests = within([k for k in known if k.runs(mutant)], done)
+                if not tests and not done and mutant.function is None and stage < len(stages):
+                    tests = within(known, done)
+            done |= dict.fromkeys(k.test for k in tests)
             found = tree.run(tests)
             if found.seen:
-                return {"verdict": "seen", "by": found.by, "stage": stage, "tests": tried}
-        rest = [k for file in sorted({test.partition("::")[0] for test in done}) for k in notes.of(file)]
-        tests = within(rest, done)  # what shares a fixture or a cache with a test that runs the function
-        found = tree.run(tests)
-    verdict = "seen" if found.seen else "survived"
-    return {"verdict": verdict, "by": found.by, "stage": 3, "tests": tried + len(tests)}
+                return {"verdict": "seen", "by": found.by, "stage": stage, "tests": len(done)}
+    return {"verdict": "survived", "by": None, "stage": len(stages) + 1, "tests": len(done)}
 
 
-def within(known: list[Known], done: set[str]) -> list[Known]:
+def _files_of(tests: dict[str, None]) -> list[str]:
+    return list(dict.fromkeys(test.partition("::")[0] for test in tests))
+
+
+def within(known: list[Known], done: dict[str, None]) -> list[Known]:
     """The quickest tests that are not done yet, as many as the time allows."""
     chosen, seconds = [], 0.0
     for one in sorted((k for k in known if k.test not in done), key=lambda k: k.seconds):
@@ -183,4 +185,5 @@ def again(line: dict[str, Any], asked: argparse.Namespace) -> bool:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the copy is removed, the tests end
     sys.exit(main())

@@ -55,24 +55,21 @@ class TestFiles:
         self.root = root
         self.files = sorted(file.relative_to(root).as_posix() for file in (root / "tests").rglob("test_*.py"))
 
-    def near(self, mutant: Mutant) -> list[str]:
-        """The file with the module's name, then those of its room: first those that import it."""
+    def stages(self, mutant: Mutant) -> list[list[str]]:
+        """The file with the module's name and those of its room that import it; the others of its room; others that
+        import it, or a module that does, and those that go through everything."""
         module, parts = _module(mutant.path), Path(mutant.path).with_suffix("").parts
         own = [f for f in self.files if Path(f).stem.startswith(f"test_{parts[-1]}")]
         room = self._of_room(parts)
-        return _once([f for f in own if f in room], [f for f in room if self._imports(f, module)], room)
+        near = _once([f for f in own if f in room], [f for f in room if self._imports(f, module)])
+        stages = [near, [f for f in room if f not in near]]
+        return stages if mutant.room in OWN_TESTS_ONLY else [*stages, [f for f in self._wide(module) if f not in room]]
 
-    def wide(self, mutant: Mutant) -> list[str]:
-        """Others that import the module, or a module that does; then those that go through everything."""
-        if mutant.room in OWN_TESTS_ONLY:
-            return []
-        module = _module(mutant.path)
+    def _wide(self, module: str) -> list[str]:
         users = {_module(file.relative_to(self.root / "src/seqlab").as_posix()) for file in self._users(module)}
         direct = [f for f in self.files if self._imports(f, module)]
         second = [f for f in self.files if any(self._imports(f, user) for user in users)]
-        everywhere = [f for f in self.files if f.startswith(EVERYWHERE)]
-        near = self.near(mutant)
-        return [f for f in _once(direct, second, everywhere) if f not in near]
+        return _once(direct, second, [f for f in self.files if f.startswith(EVERYWHERE)])
 
     def _of_room(self, parts: tuple[str, ...]) -> list[str]:
         """tests/workflows/duel for workflows/duel/judge, if there is such a folder."""
