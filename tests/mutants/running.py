@@ -21,7 +21,7 @@ from tests.mutants.changes import Mutant
 from tests.mutants.choosing import Known
 
 LEFT_BEHIND = {".git", ".venv", "build", "dist", "runs"}  # at the top of the tree
-LEAST_LIMIT, TIMES = 40.0, 10.0  # a test may take so many seconds, or so many times as long as before
+LEAST_LIMIT, TIMES = 30.0, 10.0  # a test may compute for so many seconds, or so many times as long as before
 RECORDING_LIMIT = 600.0
 NOTHING_WRONG, NOTHING_COLLECTED = 0, 5  # of pytest's exit codes
 

@@ -1,4 +1,4 @@
-"""A pytest plugin of the sampler: a time limit for every test, and which functions of seqlab it runs.
+"""A pytest plugin of the sampler: a limit of processor time for every test, and which functions of seqlab it runs.
 
 MUTANTS_WATCH names a JSON file: {events, limits, limit, package, record}. Events are written there as they happen, so
 that a test which never ends, or takes the process down with it, is known by its beginning.
@@ -10,9 +10,9 @@ import faulthandler
 import json
 import os
 import resource
+import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
@@ -21,12 +21,18 @@ from typing import Any
 import pytest
 
 MOST_MEMORY = 12 << 30  # of addresses: a change may ask for more than a machine has
+MOST_WAITING = 1800.0  # seconds of a test that waits for something; on a busy machine it may be stopped for long
 
 
 def pytest_configure(config: pytest.Config) -> None:
     task = json.loads(Path(os.environ["MUTANTS_WATCH"]).read_text())
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     config.pluginmanager.register(_Watch(task), "mutants-watch")
+
+
+def _processor_seconds() -> float:
+    """Of this process and of those that it waited for."""
+    return sum(os.times()[:4])
 
 
 class _Watch:
@@ -40,7 +46,9 @@ class _Watch:
         self._limit(self.limit)  # also for importing the tests
 
     def _limit(self, seconds: float) -> None:
-        faulthandler.dump_traceback_later(seconds, exit=True, file=self.nowhere)
+        """From now on; where it is reached, the process ends on the spot, whatever it is doing."""
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        faulthandler.dump_traceback_later(MOST_WAITING, exit=True, file=self.nowhere)
 
     def _say(self, **event: Any) -> None:
         self.events.write(json.dumps(event) + "\n")
@@ -49,7 +57,7 @@ class _Watch:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self._say(begins=item.nodeid)
         self._limit(self.limits.get(item.nodeid, self.limit))
-        self.codes, self.failed, begun = {}, False, time.perf_counter()
+        self.codes, self.failed, begun = {}, False, _processor_seconds()
         if self.recording:
             threading.settrace(self._called)
             sys.settrace(self._called)
@@ -59,7 +67,7 @@ class _Watch:
             sys.settrace(None)
             threading.settrace(None)  # type: ignore[arg-type]
             self._limit(self.limit)
-            seconds = round(time.perf_counter() - begun, 3)
+            seconds = round(_processor_seconds() - begun, 3)
             self._say(ends=item.nodeid, seconds=seconds, failed=self.failed, functions=self._functions())
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
