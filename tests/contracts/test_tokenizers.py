@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqlab.core.errors import DamageError, DataError
+from seqlab.core.errors import DamageError, DataError, UsageError
 from seqlab.core.files import canonical_json, sha256_of
 from seqlab.core.registry import TOKENIZERS, look_up
 from seqlab.data import pieces
@@ -140,6 +140,17 @@ def test_a_tokenizer_without_end_is_written_as_it_always_was(kind: str) -> None:
     assert plain.sha256 != plain.with_end().sha256
     assert plain.to_bytes() == before
     assert plain.sha256 == sha256_of(canonical_json({"kind": kind, "content": plain.content()}))
+
+
+@pytest.mark.parametrize("kind", ["bpe", "word"])
+def test_the_least_size_is_enough_and_one_less_is_refused(kind: str) -> None:
+    maker = look_up(TOKENIZERS, kind, "tokenizer")
+    least = maker.least_vocab_size
+    tokenizer = maker.fit(cut_text(TRAINING), least)
+    assert tokenizer.vocab_size == least == {"bpe": 257, "word": 2}[kind]
+    assert len(set(tokenizer.encode(TRAINING).ids.tolist())) >= 2
+    with pytest.raises(UsageError, match=f"--vocab-size {least - 1} is too small for {kind}; the least is {least}"):
+        maker.fit(cut_text(TRAINING), least - 1)
 
 
 def test_what_was_never_seen_is_unknown_or_spelled(tokenizer: Tokenizer) -> None:

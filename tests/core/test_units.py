@@ -1,7 +1,7 @@
 import pytest
 
 from seqlab.core.errors import UsageError
-from seqlab.core.units import Budget, human_count, human_seconds, parse_budget, parse_split
+from seqlab.core.units import Budget, human_count, human_flops, human_seconds, parse_budget, parse_split
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,18 @@ def test_bad_splits_are_refused(text: str) -> None:
 def test_amounts_are_readable() -> None:
     assert [human_seconds(s) for s in (0.84, 45.2, 185, 7800)] == ["0.8 s", "45 s", "3 min 05 s", "2 h 10 min"]
     assert [human_count(n) for n in (950, 12_345, 4_050_000)] == ["950", "12.3 K", "4.05 M"]
+    assert [human_flops(n) for n in (950, 310e6, 5.12e12, 1.5e19)] == [
+        "950 FLOP",
+        "310 MFLOP",
+        "5.12 TFLOP",
+        "15,000 PFLOP",
+    ]
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e6, 1e9, 1e12, 1e15])
+def test_a_count_that_rounds_to_a_thousand_takes_the_next_letter(scale: float) -> None:
+    letter = human_count(2 * scale).removeprefix("2 ")
+    assert human_count(0.99951 * scale) == human_count(scale) == f"1 {letter}"
+    assert human_flops(0.99951 * scale) == human_flops(scale) == f"1 {letter.replace('K', 'k')}FLOP"
+    assert human_count(0.9994 * scale).startswith("999")
+    assert human_flops(0.9994 * scale).startswith("999")

@@ -64,6 +64,46 @@ def test_nfkc_in_pieces_is_nfkc(text: str) -> None:
     assert normalise(text, ["nfkc"]).text == unicodedata.normalize("NFKC", text)
 
 
+def composing_pairs() -> list[str]:
+    """Two characters each that NFC may join: those of Unicode's table, and the syllables of Hangul."""
+    found = []
+    for code in range(0x110000):
+        pair = unicodedata.decomposition(chr(code)).split()
+        if len(pair) == 2 and not pair[0].startswith("<"):
+            found.append(chr(int(pair[0], 16)) + chr(int(pair[1], 16)))
+    for code in range(0xAC00, 0xD7A4):
+        jamo = unicodedata.normalize("NFD", chr(code))
+        found.append(jamo if len(jamo) == 2 else unicodedata.normalize("NFC", jamo[:2]) + jamo[2])
+    return found
+
+
+def test_nfkc_in_pieces_joins_every_pair_that_nfkc_joins() -> None:
+    pairs = composing_pairs()
+    joined = [pair for pair in pairs if len(unicodedata.normalize("NFC", pair)) == 1]
+    assert len(joined) > 12_000
+    assert_nfkc_in_pieces(pairs)
+
+
+def test_nfkc_in_pieces_reaches_back_from_every_character() -> None:
+    """Before each character stands one that it may join with, or an accent that it may change places with."""
+    before = {pair[1]: pair[0] for pair in composing_pairs()}
+    texts = []
+    for code in (*range(0xD800), *range(0xE000, 0x110000)):
+        first = unicodedata.normalize("NFKD", chr(code))[0]
+        if first in before:
+            texts.append(before[first] + chr(code))
+        if unicodedata.combining(first):
+            texts += [f"q\u0315{chr(code)}", f"q\u0334{chr(code)}"]  # of a high and of the lowest class
+    assert len(texts) > 1_800
+    assert_nfkc_in_pieces(texts)
+
+
+def assert_nfkc_in_pieces(texts: list[str]) -> None:
+    found = normalise("\n".join(texts), ["nfkc"]).text.split("\n")
+    expected = [unicodedata.normalize("NFKC", text) for text in texts]
+    assert [(ascii(t), f) for t, f, e in zip(texts, found, expected, strict=True) if f != e] == []
+
+
 def test_nfkc_changes_only_what_it_must() -> None:
     (edits,) = normalise("αβγ ﬁn ναι e\u0301té 가나", ["nfkc"]).edits
     assert [edits.source[a:b] for a, b, _, _ in spans(edits)] == ["ﬁ", "e\u0301"]
@@ -139,6 +179,18 @@ def test_steps_are_applied_in_the_order_given() -> None:
     assert parse_steps(" lower , digits ") == ("lower", "digits")
     assert parse_steps("") == ()
     assert normalise("“A”", ["ascii", "punctuation"]).steps == ("ascii", "punctuation")
+
+
+def test_a_dropped_piece_beside_a_rewritten_one_is_an_edit_of_its_own() -> None:
+    """Dropped pieces are one piece where they touch; a rewritten one keeps to itself on either side."""
+    for text, expected in (
+        ("\u00ad—x", [("\u00ad", ""), ("—", "--")]),
+        ("—\u00adx", [("—", "--"), ("\u00ad", "")]),
+        ("a\u00ad\u0301—\u0301\u00ad", [("\u00ad\u0301", ""), ("—", "--"), ("\u0301\u00ad", "")]),
+        ("“”", [("“", '"'), ("”", '"')]),
+    ):
+        (edits,) = normalise(text, ["ascii"]).edits
+        assert [(edits.source[a:b], edits.output[c:d]) for a, b, c, d in spans(edits)] == expected
 
 
 def test_unknown_and_repeated_steps_are_refused() -> None:

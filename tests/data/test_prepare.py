@@ -1,3 +1,4 @@
+import random
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,10 @@ from seqlab.core.cache import cache_folder
 from seqlab.core.errors import DataError
 from seqlab.core.registry import TOKENIZERS, look_up
 from seqlab.data.batching import BEGIN_EVERY, StreamBatches, WindowBatches
-from seqlab.data.pieces import read_blocks
-from seqlab.data.prepare import PARTS, id_type, prepare, read_pieces, split_bounds
+from seqlab.data.pieces import cut_text, read_blocks
+from seqlab.data.prepare import PARTS, id_type, prepare, read_pieces, read_slice, split_bounds
 from seqlab.data.sources import open_text
-from seqlab.data.tokenizers import WordTokenizer
+from seqlab.data.tokenizers import CharacterTokenizer, WordTokenizer
 
 
 @pytest.mark.parametrize("kind", sorted(TOKENIZERS))
@@ -141,6 +142,25 @@ def test_a_word_longer_than_a_piece_is_one_word(tmp_path: Path) -> None:
     facts = prepare(text, tokenizer, bounds)["train"].facts
     assert (facts.words, facts.unknown) == (4, 0)
     assert tokenizer.decode(tokenizer.encode(path.read_text()).ids.tolist()) == path.read_text()
+
+
+def test_a_text_of_several_blocks_is_cut_as_in_memory(tmp_path: Path) -> None:
+    """Blocks of 1 MiB end inside characters, words and runs of white space; the pieces are those of the whole text."""
+    draw = random.Random(0)
+    words = ["Ünïcödé", "日本語🙂", "plain"] * 40_000 + ["x" * 70_000, " " * 70_000]
+    draw.shuffle(words)
+    path = tmp_path / "t.txt"
+    path.write_text("".join(word + draw.choice([" ", "  ", "\n\n\t", "\u00a0"]) for word in words), newline="")
+    text = open_text(str(path))
+    bounds = split_bounds(text, (0.9, 0.05, 0.05))
+    assert bounds["train"][1] > 1 << 20
+    for part in bounds.values():
+        assert list(read_pieces(text, part)) == list(cut_text(read_slice(text, part)))
+    tokenizer = CharacterTokenizer.fit(["Ünïcödé plain"])
+    for name, encoded in prepare(text, tokenizer, bounds).items():
+        whole = read_slice(text, bounds[name])
+        assert np.array_equal(encoded.ids, tokenizer.encode(whole).ids)
+        assert (encoded.facts.characters, encoded.facts.words) == (len(whole), len(whole.split()))
 
 
 def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path) -> None:

@@ -115,6 +115,17 @@ def test_bytes_share_their_tokens_nats(text: str, data: st.DataObject) -> None:
     np.testing.assert_allclose(nats_per_byte(surprisals, n), expected, rtol=1e-12)
 
 
+def test_an_empty_text_has_no_bytes_to_share_out() -> None:
+    nothing, places = np.zeros(0), np.zeros(0, np.int64)
+    empty = Surprisals(nothing, places, places, nothing.astype(bool), nothing)
+    found = nats_per_byte(empty, 0)
+    assert (found.shape, found.dtype) == ((0,), np.float64)
+    end = Surprisals(np.ones(1), np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, bool), np.zeros(1))
+    assert nats_per_byte(end, 0).shape == (0,)  # nor where there is a token that writes nothing
+    with pytest.raises(UsageError, match="cover 0 bytes and the text has 1:"):
+        nats_per_byte(empty, 1)
+
+
 def test_a_character_model_gives_every_class_its_own_tokens() -> None:
     text = "Ab 1"
     at = np.arange(4)

@@ -181,6 +181,27 @@ def test_a_step_that_changes_nothing_costs_two_bits(step: str) -> None:
     assert cost("so he went on", step) == pytest.approx(2 * math.log(2))
 
 
+MARKED = "“Naïve” – the ﬁrst  …\tcafé\u0301’s №5,\r\n(1,539) — isn't it? ÉTÉ\u00a0½ 漢字🙂 <b>“no”</b>; he\n"
+TWO_PARTS = ENGLISH + (MARKED + "said:  “Stop!” (at 12:30),\n\n at last; 7 of 9.\n") * 3
+PRICES = {  # nats
+    "ascii": 547.2180022306186,
+    "digits": 430.20172433210485,
+    "lines": 128.31168615275524,
+    "lower": 271.0515641471584,
+    "nfkc": 150.3216780370846,
+    "prose": 1354.9338501301827,
+    "ptb": 326.860500881295,
+    "punctuation": 770.6682976433655,
+    "spaces": 132.71304376964164,
+}
+
+
+@pytest.mark.parametrize("step", sorted(STEPS))
+def test_the_price_of_a_fixed_text_is_pinned(step: str) -> None:
+    """Any change of the code shows. A lower price is welcome, if the texts of the other tests agree."""
+    assert cost(TWO_PARTS, step) == pytest.approx(PRICES[step], rel=1e-9)
+
+
 def test_same_text_same_cost() -> None:
     assert cost(ENGLISH, "punctuation") == cost(ENGLISH, "punctuation")
 

@@ -229,6 +229,20 @@ def test_closed_perplexity_falls_as_the_vocabulary_shrinks_while_the_open_one_ri
     assert opened == sorted(opened)
 
 
+def test_a_speller_looks_back_four_characters_and_no_further() -> None:
+    """The odds of c against d after five characters depend on the last four of them, the earliest included."""
+    examples = [f"{first}{second}xyz{last}" for first, second, last in ("abc", "ebc", "afd", "efd", "aed", "bbd")]
+    speller = Speller(examples, [], None)
+
+    def odds(before: str) -> float:
+        given_c, given_d = speller.plain_nats([f"{before}c", f"{before}d"])
+        return float(given_d - given_c)
+
+    assert odds("abxyz") == pytest.approx(odds("ebxyz"), abs=1e-12)
+    assert odds("bbxyz") == pytest.approx(odds("fbxyz"), abs=1e-12)
+    assert odds("abxyz") > odds("afxyz") + 0.5
+
+
 def test_what_the_vocabulary_left_out_is_counted_by_kind() -> None:
     tokenizer = WordTokenizer.fit(["a b a b a\n\nc a\t\td a\n\ne a b"], 3)  # a, b and the unknown class
     assert tokenizer.words == ["a", "b"]

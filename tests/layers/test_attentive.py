@@ -95,6 +95,21 @@ def test_sequences_of_different_lengths_continue_each_on_its_own(score_name: str
         assert torch.allclose(state.hidden[row], after.hidden[0], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("score_name", SCORES)
+def test_after_uneven_lengths_a_batch_may_go_on_without_lengths(score_name: str) -> None:
+    """What is new is remembered of every sequence, what was padding of none."""
+    layer, lengths = build(score_name), torch.tensor([5, 0, 2])
+    texts = [random(3, 5, 3), random(3, 4, 3, seed=1), random(3, 3, 3, seed=2)]
+    _, state = layer(texts[0], None, lengths)
+    for piece in range(1, 3):
+        y, state = layer(texts[piece], state)
+        for row, length in enumerate(lengths.tolist()):
+            before = [texts[0][row, :length], *(text[row] for text in texts[1 : piece + 1])]
+            expected, after = layer(torch.cat(before)[None])
+            assert torch.allclose(y[row], expected[0, -len(texts[piece][row]) :], rtol=0, atol=1e-12)
+            assert torch.allclose(state.hidden[row], after.hidden[0], rtol=0, atol=1e-12)
+
+
 def test_a_window_limits_the_memory() -> None:
     layer = build("scaled", window=3)
     _, state = layer(random(1, 10, 3))

@@ -31,6 +31,16 @@ def test_rotary_products_depend_on_the_distance_alone() -> None:
     assert angles(torch.tensor([2]), 4).tolist()[0] == pytest.approx([2, 0.02])
 
 
+def test_positions_count_from_zero_unless_told() -> None:
+    learned = LearnedPosition(4, 6)
+    assert torch.equal(learned(torch.zeros(2, 3, 6)), learned.table[:3].expand(2, 3, 6))
+    assert torch.equal(learned(torch.zeros(2, 4, 6))[0], learned.table)  # all there are
+    x = torch.randn(2, 1, 3, 6, dtype=torch.float64)
+    for layer, values in ((SinusoidalPosition(6), x[:, 0]), (RotaryPosition(6), x)):
+        assert torch.equal(layer(values), layer(values, 0))
+        assert not torch.equal(layer(values), layer(values, 1))
+
+
 def test_learned_positions_end_in_one_line() -> None:
     with pytest.raises(UsageError, match="position 4 is beyond the 4 learned positions"):
         LearnedPosition(4, 6)(torch.zeros(1, 2, 6), start=3)

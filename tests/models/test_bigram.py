@@ -177,6 +177,13 @@ def test_ids_without_a_vector_start_at_the_spread_of_those_that_have_one() -> No
     assert 2.5 < lm.embedding.weight[V // 2 :].std() < 3.5
 
 
+def test_vectors_of_which_no_word_is_known_change_nothing() -> None:
+    lm = BigramLM(V, width=6, vector_width=40)
+    before = lm.embedding.weight.clone()
+    lm.set_vectors(torch.full((V, 40), 7.0), torch.zeros(V, dtype=torch.bool))
+    assert torch.equal(lm.embedding.weight, before)
+
+
 def test_wrong_vectors_are_one_line(text: Path, vectors: Path, tmp_path: Path) -> None:
     with pytest.raises((UsageError, DataError), match="7"):
         seqlab.train_lm(text, out=tmp_path / "run", vectors=str(vectors), vector_width=50, **TINY)

@@ -104,6 +104,20 @@ def test_lstm(shape: tuple[int, ...]) -> None:
     assert torch.autograd.gradcheck(by_hand(run, backward), inputs)
 
 
+def test_the_loops_over_no_step_leave_the_state_as_it_is() -> None:
+    B, D, H = 3, 2, 5
+    x, h, c = random(B, 0, D, seed=1), random(B, H, seed=2), random(B, H, seed=3)
+    weights = cell(1, D, H)
+    y, last = loop(lambda x_t, g: rnn_step(x_t, g, weights), x, h)
+    assert (y.shape, y.dtype) == ((B, 0, H), torch.float64)
+    assert torch.equal(last, h)
+    for lengths in (None, torch.zeros(B, dtype=torch.long)):
+        y, (last, cell_state) = lstm_loop(x, h, c, cell(4, D, H), lengths)
+        assert y.shape == (B, 0, H)
+        assert torch.equal(last, h)
+        assert torch.equal(cell_state, c)
+
+
 @pytest.mark.parametrize(("batch", "classes"), [(1, 2), (5, 3), (4, 17)])
 def test_cross_entropy(batch: int, classes: int) -> None:
     theta = random(batch, classes, seed=1)

@@ -1,5 +1,6 @@
 """Exact resume: whatever kills a run, going on ends with the same bits."""
 
+import contextlib
 import itertools
 import multiprocessing
 import os
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -21,6 +23,7 @@ from seqlab.core.registry import MODELS
 from seqlab.runs import session
 from seqlab.runs.folder import FORMAT, RunFolder
 from seqlab.runs.session import Session
+from seqlab.training import loop
 from seqlab.training.checkpoint import load_tensors
 from seqlab.workflows.lm.task import LanguageModelling
 
@@ -348,6 +351,22 @@ def test_metrics_that_lost_lines_are_found(half_done: Path, lines: int) -> None:
     path.write_bytes(b"".join(line + b"\n" for line in kept))
     with pytest.raises(DamageError, match=r"metrics\.jsonl is damaged"):
         seqlab.train_lm(out=half_done, resume=True)
+
+
+def test_seconds_of_training_never_fall_after_a_resume(
+    small_text: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three sittings, each with a clock of its own; what a crash lost is lost, what was saved stays counted."""
+    for dies_at in (6, 10, None):
+        with monkeypatch.context() as patch:
+            clock = itertools.count(1000 - 100 * (dies_at or 0))
+            patch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda clock=clock: float(next(clock))))
+            patch.setattr(Session, "after_step", lambda self, position, at=dies_at: _die(position.step == at))
+            with contextlib.nullcontext() if dies_at is None else pytest.raises(Crash):
+                seqlab.train_lm(small_text, out=tmp_path / "run", resume=True, guide="none", **tiny)
+    lines = seqlab.load(tmp_path / "run").metrics
+    # the clock is read after each step and after its line; saved were steps 4 and 8, with the lines up to there
+    assert [line["seconds"] for line in lines] == [1, 3, 5, 7, 8, 10, 12, 14, 15, 17, 19, 21, 22]
 
 
 def test_resume_is_exact_on_two_threads(small_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 import copy
 import itertools
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from seqlab.core.errors import NotFiniteError
 from seqlab.core.types import TokenBatch
 from seqlab.data.batching import PairBatches
 from seqlab.models import build_lm
+from seqlab.training import loop
 from seqlab.training.loop import Logged, Plan, Position, train, training_step
 from seqlab.training.objectives import NextToken, Score, counted_pairs, sum_of_nats
 from seqlab.training.optim import build_optimiser
@@ -202,6 +204,37 @@ def test_the_learning_rate_rises_then_falls(decay: str) -> None:
     assert schedule(100) == pytest.approx(0.5 if decay == "constant" else 0.1)
     middle = {"cosine": 0.3, "linear": 0.3, "constant": 0.5}[decay]
     assert schedule(55) == pytest.approx(middle)
+
+
+@pytest.mark.parametrize("decay", ["cosine", "linear", "constant", "stable"])
+@pytest.mark.parametrize(("share", "steps", "expected"), [(0.1, 40, 4), (0.25, 10, 2), (0.5, 7, 4), (0.0, 5, 0)])
+def test_warm_up_rises_in_equal_steps_and_ends_at_the_peak(decay: str, share: float, steps: int, expected: int) -> None:
+    """η(s) = peak · (s + 1) / (w + 1) up to s = w, w the share of the steps, rounded."""
+    schedule = Schedule(0.6, steps, share, decay, 0.1)
+    rates = [schedule(step) for step in range(expected + 1)]
+    assert rates == pytest.approx([0.6 * (step + 1) / (expected + 1) for step in range(expected + 1)], rel=1e-12)
+    assert schedule(expected + 1) == 0.6 if decay in ("constant", "stable") else schedule(expected + 1) < 0.6
+
+
+def test_seconds_go_on_from_where_they_stood(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that says one second more each time it is read; after a resume it starts anew, far below."""
+    seen: list[float] = []
+
+    class Timed(Recorder):
+        def log(self, position: Position, logged: Logged) -> None:
+            seen.append(position.seconds)
+
+        def after_step(self, position: Position) -> None:
+            seen.append(position.seconds)
+
+    position = Position()
+    for steps in (2, 5):
+        clock = itertools.count(100 if steps == 2 else 3)
+        monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda clock=clock: float(next(clock))))
+        model = tiny()
+        train(model, CARRY, build_optimiser(model, 0.01, 0.0), batches, plan(steps), position, Timed())
+    # one reading before the first step, one after each step, one after its log line
+    assert seen == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]
 
 
 def test_an_improvement_gives_new_patience_and_an_equal_value_does_not() -> None:

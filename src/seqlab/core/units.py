@@ -82,7 +82,7 @@ def human_moment(seconds: float) -> str:
 def human_count(count: float) -> str:
     """A count people read: ``950``, ``12.3 K``, ``4.05 M``."""
     for scale, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K")):
-        if count >= scale:
+        if count >= 0.9995 * scale:  # three digits of it are those of the scale
             return f"{count / scale:.3g} {letter}"
     return f"{count:.0f}"
 
@@ -90,7 +90,7 @@ def human_count(count: float) -> str:
 def human_flops(count: float) -> str:
     """Operations: ``310 MFLOP``, ``5.12 TFLOP``."""
     for scale, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= scale:
+        if count >= 0.9995 * scale:
             return f"{count / scale:.3g} {letter}FLOP" if count < 1000 * scale else f"{count / scale:,.0f} {letter}FLOP"
     return f"{count:.0f} FLOP"
 

@@ -43,7 +43,10 @@ def test_a_curve_ends_at_the_figure_of_the_table(
     assert at_best[VALIDATION_BITS] == pytest.approx(figures["bits_per_byte"], rel=0.01)
     record = DuelFolder(duel.folder).read()
     curve = curves_of(DuelFolder(duel.folder), record, BITS_PER_BYTE)["lstm"][0]
-    assert curve.values == [line[VALIDATION_BITS] for line in run.metrics if VALIDATION_BITS in line]
+    checks = [line for line in run.metrics if VALIDATION_BITS in line]
+    assert curve.values == [line[VALIDATION_BITS] for line in checks]
+    assert curve.seconds == [line["seconds"] for line in checks]
+    assert curve.counts == [line["tokens"] for line in checks] == [32 * line["step"] for line in checks]
 
 
 def test_the_former_count_was_far_off(odd_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:

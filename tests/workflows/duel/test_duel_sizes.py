@@ -1,17 +1,20 @@
 """The sizes of a duel: outlines, and widths that cost as much."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 import torch
 
 from seqlab.core.registry import MODELS
+from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import with_flags
 from seqlab.core.settings.lm import LMSettings, fill_lm
 from seqlab.core.settings.training import SIZES
 from seqlab.diagnostics.cost import count_parameters
 from seqlab.models.build import build_lm_from_settings, outline_lm
-from seqlab.workflows.duel.plan import sized_settings
+from seqlab.workflows.duel.entrants import Cost, Entrant
+from seqlab.workflows.duel.plan import sized_settings, with_deviation
 from seqlab.workflows.duel.sizes import cost_of, solve_width, with_width
 
 
@@ -63,6 +66,26 @@ def test_the_width_that_is_said_is_the_first_model_s() -> None:
     assert [settings.model.width for settings in matched.values()] == [200, 200, 200]
     assert matched["transformer"].model.heads == 2
     assert matched["bigram"].model.dropout is None
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        (1_019_000, []),
+        (981_000, []),
+        (1_021_000, ["no width of the gru comes nearer than 1.02 M parameters (+2.1%)"]),
+        (979_000, ["no width of the gru comes nearer than 979 K parameters (-2.1%)"]),
+    ],
+)
+def test_a_model_whose_size_comes_no_nearer_is_told(parameters: int, said: list[str]) -> None:
+    warned: list[str] = []
+    reporter = Reporter()
+    reporter.warn = warned.append  # type: ignore[method-assign]
+    first = Entrant("lstm", {}, {}, cost=Cost(1_000_000, 7.0))
+    other = Entrant("gru", {"width": 9}, {"width": 9}, cost=Cost(parameters, 3.0))
+    found = with_deviation(other, first, "parameters", reporter)
+    assert found == dataclasses.replace(other, deviation=pytest.approx(parameters / 1_000_000 - 1))
+    assert warned == said
 
 
 def test_heads_follow_the_width_and_keep_a_sensible_one() -> None:
