@@ -1,8 +1,9 @@
-"""The claims on many seeds: no verdict may change, and none may take long.
+"""The claims on many seeds: no verdict may change, no wrong form may pass, and none may take long.
 
-Every claim of the ledger is checked on 20 seeds, in two processes side by side with one thread each. A verdict that
-changes is an error of the claim: its tolerance is too tight, or its draws are too few. Seconds are those of the checks
-themselves, of one claim the median over the seeds: the first in a process loads what it needs.
+Every claim of the ledger is checked on 20 seeds, in two processes side by side with one thread each, and so is every
+wrong form. A verdict that changes, or a wrong form that passes, is an error of the claim: its tolerance does not fit,
+or its draws are too few. Seconds are those of the checks themselves, without the wrong forms, of one claim the median
+over the seeds: the first in a process loads what it needs.
 
     python benchmarks/bench_claims.py [seeds] [jobs]
 """
@@ -23,12 +24,18 @@ def main() -> None:
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
     jobs = int(sys.argv[2]) if len(sys.argv) > 2 else JOBS
     held: dict[str, list[bool]] = defaultdict(list)
+    passing: dict[str, list[int]] = defaultdict(list)
+    tried = 0
     seconds: dict[str, list[float]] = defaultdict(list)
     begun = time.perf_counter()
     for seed in range(seeds):
-        for one in seqlab.check_claims(seed=seed, jobs=jobs):
-            held[one.id].append(one.holds)
+        for one in seqlab.check_claims(seed=seed, jobs=jobs, forms=True):
+            held[one.id].append(one.evidence is not None and one.evidence.holds)
             seconds[one.id].append(one.seconds)
+            tried += len(one.forms)
+            for form in one.forms:
+                if not form.refuted:
+                    passing[f"{one.id}, wrong form '{form.name}'"].append(seed)
         print(f"  seed {seed}: {sum(row[-1] for row in held.values())} of {len(held)} reproduced", flush=True)
     passed = time.perf_counter() - begun
     changing = {id: [seed for seed, holds in enumerate(row) if not holds] for id, row in held.items() if not all(row)}
@@ -36,6 +43,9 @@ def main() -> None:
     for id, failed in changing.items():
         print(f"  {id}: not reproduced on seeds {', '.join(map(str, failed))}")
     print(f"  verdicts that change: {len(changing)}: {verdict(not changing)}")
+    for form, seeds_passed in passing.items():
+        print(f"  {form}: passes on seeds {', '.join(map(str, seeds_passed))}")
+    print(f"  wrong forms that pass, of {tried:,} tried: {sum(map(len, passing.values()))}: {verdict(not passing)}")
     in_all = sum(sum(row) for row in seconds.values()) / seeds
     print(f"  seconds of all checks of one seed: {in_all:.1f}: {verdict(in_all <= MOST_IN_ALL)}")
     usual = {id: statistics.median(row) for id, row in seconds.items()}

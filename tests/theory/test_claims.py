@@ -36,6 +36,8 @@ def test_the_verdict_is_reproduced_and_every_wrong_form_refuted(claim: Claim) ->
     assert of_itself(again.evidence) == of_itself(checked.evidence)
     assert checked.evidence is not None
     assert checked.evidence.findings
+    assert checked.evidence.steps or claim.method != "symbolic", "a symbolic proof shows its steps"
+    assert checked.counterexample or claim.verdict != "false", "a false claim has a counterexample"
     drawn = [checked.counterexample, *map(as_text, checked.evidence.steps), *(f.what for f in checked.findings)]
     check_mathematics(drawn)
 

@@ -169,7 +169,7 @@ def _shown(checked: Any, seed: int) -> Iterator[str]:
     if evidence is not None:
         if evidence.steps:
             yield "derivation:\n" + "\n".join(f"  {readable(line)}" for line in map(words.as_text, evidence.steps))
-        yield table(words.FINDINGS_HEADER, words.finding_rows(evidence.findings), left=2)
+        yield table(*words.findings_table(evidence), left=2)
         if checked.counterexample:
             yield f"counterexample: {readable(checked.counterexample)}"
     if checked.forms:

@@ -54,8 +54,14 @@ def concentrates(seed: int, form: Callable[[Any, Any], Any]) -> Evidence:
     scores = normal(draw, 2000, 20, scale=5.0)
     first = attention_weights(scores)[:, 0]
     rest = (scores[:, 1:] - scores[:, :1]).exp().sum(-1)
+    rest_of, bound = sympy.Symbol("R", positive=True), epsilon / (1 - epsilon)
+    above = 1 / (1 + rest_of) - (1 - epsilon)
     return evidence(
         vanishes("weight at that gap to all others, less 1 − ε", weight - (1 - epsilon)),
+        vanishes(
+            "α − (1 − ε) less a positive multiple of ε/(1 − ε) − R, with α = 1/(1 + R)",
+            above - (1 - epsilon) / (1 + rest_of) * (bound - rest_of),
+        ),
         at_most("the same, measured with 20 keys", float(weights[0, A]) - (1 - share), 1e-12),
         at_most("α_j (1 + Σ e^{−gap}) − 1", error(first * (1 + rest), torch.ones(2000).double()), 1e-11),
         exactly(
@@ -63,7 +69,13 @@ def concentrates(seed: int, form: Callable[[Any, Any], Any]) -> Evidence:
             ((first >= 1 - share) != (rest <= share / (1 - share))).sum(),
             0,
         ),
-        steps=(step(r"g", form(n, epsilon)), step(r"\frac{1}{1 + (n - 1) e^{-g}}", sympy.simplify(weight))),
+        steps=(
+            r"\alpha_j = \frac{1}{1 + R}, \quad R = \sum_{i \ne j} e^{-(s_j - s_i)}",
+            step(r"\alpha_j - (1 - \epsilon)", (1 - epsilon) / (1 + rest_of) * (bound - rest_of)),
+            r"Gaps of at least $g$ to all $n - 1$ others: $R \le (n - 1) e^{-g}$",
+            step(r"g", form(n, epsilon)),
+            step(r"\frac{1}{1 + (n - 1) e^{-g}}", sympy.simplify(weight)),
+        ),
     )
 
 
@@ -134,6 +146,11 @@ def copy(seed: int, form: Callable[[Tensor, Tensor], Tensor]) -> Evidence:
         between("two keys: largest ‖c − v_j‖ over its bound", ratios[0].max(), 1 - 1e-6, 1 + 1e-6),
         between("two keys: smallest", ratios[0].min(), 1 - 1e-6, 1 + 1e-6),
         at_most("six keys: largest", ratios[1].max(), 1 + 1e-6),
+        steps=(
+            r"c - v_j = \sum_{i \ne j} \alpha_i (v_i - v_j)",
+            r"\lVert c - v_j \rVert \le \sum_{i \ne j} \alpha_i \lVert v_i - v_j \rVert \le (1 - \alpha_j) "
+            r"\max_i \lVert v_i - v_j \rVert",
+        ),
     )
 
 
@@ -173,6 +190,10 @@ def concentrates_copies(seed: int, form: Callable[[int, float], float]) -> Evide
         between("8 keys: (1 − α_j) over its bound at a gap of 16", ratios[-1][0], 0.999, 1),
         at_most("largest ‖c − v_j‖ over its bound", max(r for _, r in ratios), 1),
         at_most("‖c − v_j‖ at a gap of 40", (c[0] - world.values[A]).norm(), 1e-13),
+        steps=(
+            r"1 - \alpha_j = \frac{R}{1 + R} \le R, \quad R = \sum_{i \ne j} e^{-(s_j - s_i)}",
+            r"R \le (n - 1) e^{-g}",
+        ),
     )
 
 

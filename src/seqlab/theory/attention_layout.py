@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from seqlab.diagnostics.cost import cost
 from seqlab.diagnostics.structure_experiments import offsets, receptive_field_formula, spread
 from seqlab.layers import GRU, MultiHeadAttention
 from seqlab.ops.attention import attention_weights, mix, scaled_scores
 from seqlab.ops.masks import length_mask
+from seqlab.theory.counting import multiply_adds, total
 from seqlab.theory.instances import fill, normal, stream
 from seqlab.theory.jacobians import error, jacobian
 from seqlab.theory.ledger import LEDGER, Evidence, at_most, evidence, exactly
@@ -106,16 +107,9 @@ def code_layout(seed: int, form: Layout) -> Evidence:
 # --------------------------------------------------------------------------- what heads cost
 
 
-def multiply_adds(length: int, width: int, heads: int) -> int:
+def of_any_number(length: int, width: int, heads: int) -> int:
     """4nd² + 2n²d"""
     return 4 * length * width**2 + 2 * length**2 * width
-
-
-def counted(layer: MultiHeadAttention, x: Tensor) -> int:
-    """Multiply-adds of the matrix products that torch carries out."""
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        layer(x, x, x, need_weights=True)
-    return int(counter.get_total_flops() // 2)
 
 
 @claim(
@@ -125,7 +119,7 @@ def counted(layer: MultiHeadAttention, x: Tensor) -> int:
     conditions=r"It is one of self-attention with any number of heads, not of many heads. At equal $d$ the cost, "
     r"$4 n d^2 + 2 n^2 d$ multiply-adds, does not depend on the number of heads.",
     method="exact",
-    right=multiply_adds,
+    right=of_any_number,
     wrong={
         "every head is as wide as the model": lambda n, d, heads: 4 * n * d**2 + 2 * heads * n**2 * d,
         "many heads are cheaper": lambda n, d, heads: 4 * n * d**2 + 2 * n**2 * d // heads,
@@ -137,7 +131,7 @@ def parallel_advantage(seed: int, form: Callable[[int, int, int], int]) -> Evide
     x = normal(draw, 1, 32, 64)
     for heads in (1, 2, 4, 8):
         layer: Any = fill(MultiHeadAttention(64, heads), draw, 0.1)
-        done = counted(layer, x)
+        done = total(multiply_adds(partial(layer, x, x, x, need_weights=True)))
         off += abs(done - form(32, 64, heads)) + abs(done - cost(layer, batch=1, length=32).flops_forward / 2)
         with torch.no_grad():
             whole, one = layer(x, x, x)[0], layer(x[:, 20:21], x, x)[0]

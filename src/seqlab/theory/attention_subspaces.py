@@ -116,7 +116,7 @@ def zero_padded(A: Tensor) -> Tensor:
     statement=r"If $v_a = A c$ with $A^\top A = I$ and $A^\top v_b = 0$, then $M = A^\top$ gives "
     r"$M (v_a + v_b) = v_a$.",
     correction=r"$A^\top (v_a + v_b) = c$, the $m$ coordinates, not the vector $v_a = A c$ of $d$ numbers. "
-    r"$M = A A^\top$ gives $v_a$. The two agree only in a basis that begins with the columns of $A$.",
+    r"$M = A A^\top$ gives $v_a$. The two agree for every $c$ only if $m = d$ and $A = I$.",
     verdict="false",
     method="identity",
     right=lambda A: A @ A.T,

@@ -18,7 +18,7 @@ from seqlab.theory.counting import outline
 from seqlab.theory.instances import stream
 from seqlab.theory.ledger import LEDGER, Evidence, Finding, between, evidence, exactly
 from seqlab.theory.sampling import mean_of
-from seqlab.theory.texts import passages, topics
+from seqlab.theory.texts import VERSIONED, passages, topics
 
 claim = LEDGER.of("perplexity")
 
@@ -52,7 +52,8 @@ def unseen_words(seed: int, form: Read) -> Evidence:
     draw = stream(seed, "charlm.unknown-words")
     training = topics()[:50_000]
     letters = "".join(chr(97 + int(k)) for k in torch.randint(0, 26, (12,), generator=draw))
-    strange = [chr(0x4E00 + int(k)) for k in torch.randint(0, 5000, (6,), generator=draw)]
+    unknown = sorted(set(map(chr, range(0x4E00, 0x4E00 + 5000))) - set(training))
+    strange = [unknown[int(k)] for k in torch.randint(0, len(unknown), (6,), generator=draw)]
     foreign = "".join(a + b for a, b in zip(letters, strange, strict=False))
     scorer = character_ngram(training, 3)
     familiar, unfamiliar = scorer.score(letters), scorer.score(foreign)
@@ -152,7 +153,8 @@ def gain(scorer: Scorer, training: str, affixes: tuple[str, ...], *, at_the_end:
     "charlm.subword",
     statement=r"Models of characters can learn prefixes and suffixes: also in a word that they have never seen, these "
     r"are cheaper than the same letters in another order.",
-    note=r"Shown on a model that counts five characters. It says nothing of how a model uses what it has learnt.",
+    note=r"Shown on a model that counts five characters. It says nothing of how a model uses what it has learnt. "
+    + VERSIONED,
     verdict="empirical",
     method="sampling",
     right=5,

@@ -50,7 +50,7 @@ def by_value(gradients: Gradients, threshold: float) -> Gradients:
     statement=r"Clipping keeps the norm of the gradient within a threshold $\tau$, against explosion.",
     conditions=r"It does nothing against vanishing gradients. Only clipping by the norm, $g \min(1, \tau / \lVert g "
     r"\rVert)$, keeps the direction. The norm is that of all parameters together, and of the sum over all pieces of a "
-    r"batch.",
+    r"batch: it is clipped once, before the optimiser's step.",
     verdict="conditional",
     method="identity",
     right=as_in_training,

@@ -245,8 +245,9 @@ def variance_zero_mean(seed: int, form: Callable[[Any, Any], Any]) -> Evidence:
     "dot.scale-linear-mean",
     statement=r"Dividing by $s = \sqrt{d}$ makes $E[q^\top k / s]$ grow linearly with $d$.",
     correction=r"$E[q^\top k / s] = \mu^\top\mu / s$. With coordinates of one size it is linear in $d$ only for an $s$ "
-    r"that does not depend on $d$; $s = \sqrt{d}$ leaves growth like $\sqrt{d}$. What $s = \sqrt{d}$ keeps constant is "
-    r"the variance, $\sigma^4 + 2\sigma^2\mu^\top\mu/d$. With $\mu = 0$ the mean is $0$ for every $s$.",
+    r"that does not depend on $d$, in general for $s = \mu^\top\mu / (cd)$; $s = \sqrt{d}$ leaves growth like "
+    r"$\sqrt{d}$. What $s = \sqrt{d}$ keeps constant is the variance, $\sigma^4 + 2\sigma^2\mu^\top\mu/d$. With $\mu = "
+    r"0$ the mean is $0$ for every $s$.",
     verdict="false",
     method="exact",
     right=dot_scores,

@@ -12,11 +12,11 @@ from torch import Tensor
 from seqlab.ops import linear_attention as linear
 from seqlab.ops.attention import attention_weights, dot_scores, softmax_attention
 from seqlab.ops.reference.attention import random_feature_weights, visible_keys
+from seqlab.theory.counting import most_held, multiply_adds, total
 from seqlab.theory.exponents import exponent
 from seqlab.theory.instances import normal, stream
 from seqlab.theory.jacobians import error, relative_error
 from seqlab.theory.ledger import AS_STATED, LEDGER, Evidence, at_most, between, evidence, exactly
-from seqlab.theory.linear_separable import work_of
 
 claim = LEDGER.of("linear_attention")
 
@@ -154,9 +154,9 @@ def reordered(seed: int, form: ByFeatures) -> Evidence:
     q, k, v = (normal(draw, 1, 1, 20, 5) for _ in range(3))
     w = normal(draw, 12, 5)
     exact = random_feature_weights(q, k, w, visible_keys(20, 20)) @ v
-    works = [work_of(partial(form, *blank(n, d, m))) for n in lengths]
-    counted = [work.multiply_adds for work in works]
-    most = max(work.held / (2 * n * m + n * d + m * d) for n, work in zip(lengths, works, strict=True))
+    runs = {n: partial(form, *blank(n, d, m)) for n in lengths}
+    counted = [total(multiply_adds(run)) for run in runs.values()]
+    most = max(most_held(run) / (2 * n * m + n * d + m * d) for n, run in runs.items())
     return evidence(
         between("exponent of multiply-adds in n", exponent(lengths, counted), 0.999, 1.001),
         exactly(
@@ -213,7 +213,7 @@ def causal_prefixes(seed: int, form: ByFeatures) -> Evidence:
     masked = random_feature_weights(q, k, w, visible_keys(n, n, causal=True)) @ v
     _, after = linear.attend(linear.random_features(w), q, k, v, causal=True)
     remembered, lengths = after.sums * after.level.exp()[..., None], (128, 256, 512, 1024)
-    counted = [work_of(partial(prefix_sums, *blank(n, d, m))).multiply_adds for n in lengths]
+    counted = [total(multiply_adds(partial(prefix_sums, *blank(n, d, m)))) for n in lengths]
     return evidence(
         at_most("largest difference from the masked n × n form", error(form(q, k, v, w), masked), 1e-10),
         at_most("what is remembered, from Σ f(k)vᵀ", relative_error(remembered[..., :-1], phi(k, w).mT @ v), 1e-12),

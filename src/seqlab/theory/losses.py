@@ -168,6 +168,12 @@ def single_term_chain(seed: int, form: Chain) -> Evidence:
             error(torch.stack([form(*pieces(theta, target), i) for i in range(6)]), gradient_of(theta, target)),
             1e-12,
         ),
+        steps=[
+            step(r"\frac{\partial CE}{\partial \hat{y}_j}", r"-\frac{y_j}{\hat{y}_j}"),
+            r"\frac{\partial \hat{y}_j}{\partial \theta_i} = \hat{y}_j (\delta_{ij} - \hat{y}_i)",
+            r"\sum_j -\frac{y_j}{\hat{y}_j} \hat{y}_j (\delta_{ij} - \hat{y}_i) = \hat{y}_i \sum_j y_j - y_i",
+            r"-\frac{y_i}{\hat{y}_i} \hat{y}_i (1 - \hat{y}_i) = -y_i (1 - \hat{y}_i)",
+        ],
         counterexample=rf"$\theta = (0, 0)$, $y = (1, 0)$: the single term gives "
         rf"$({short[0]:g}, {abs(short[1]):g})$, the gradient is "
         rf"$({gradient_of(even, 0)[0]:g}, {gradient_of(even, 0)[1]:g})$.",

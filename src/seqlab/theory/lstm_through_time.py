@@ -326,13 +326,22 @@ def maintains_magnitude(seed: int, form: Powers) -> Evidence:
         flows[gain] = gradient_flow(layer_of(weights), torch.zeros(1, TIME, INPUT, dtype=torch.float64))
         said = torch.stack([(form(gain * turn, f, lag) @ W_c / 4).norm() for lag in range(TIME)])
         apart.append(error(torch.from_numpy(flows[gain].curve[0]).log(), said.log()))
-    curve = flows[GAIN].curve[0]
+    curve, single = flows[GAIN].curve[0], one_unit(4.0)
     return evidence(
         at_least("‖∂h_T/∂x_1‖ over ‖∂h_T/∂x_T‖, 30 steps apart", curve[30] / curve[0], 1e6),
         at_most("largest difference of ln ‖∂h_T/∂x_t‖ from the formula", max(apart), 1e-8),
         exactly("called exploding", flows[GAIN].verdict.word == "exploding", 1),
         at_most("growth per step with U = 0, less f", flows[0.0].verdict.growth.rate - f, 1e-8),
-        counterexample=rf"At rest, $i = o = 1/2$, $f = {f:.2f}$, $U_c = {GAIN:g} Q$ with $Q$ orthogonal: "
-        rf"$\lVert \partial h_T / \partial x_t \rVert$ grows {curve[2] / curve[0]:.1f} times in 2 steps, "
-        rf"{curve[10] / curve[0]:,.0f} times in 10 and {curve[30] / curve[0]:.1e} times in 30.",
+        counterexample=rf"One unit at rest, $i = o = 1/2$, $f = {f:.2f}$, $U_c = 4$: $\partial h_T / \partial x_t$ "
+        rf"grows ${single[1] / single[0]:.2f}$ times in a step, ${single[10] / single[0]:,.0f}$ times in 10 and "
+        rf"${single[30] / single[0]:,.0f}$ times in 30.",
     )
+
+
+def one_unit(gain: float) -> Tensor:
+    """|∂h_T/∂x_t| by the lag T − t, of one unit whose candidate alone reads the past."""
+    reads, bias = (torch.zeros(4, 1, dtype=torch.float64) for _ in range(2))
+    reads[2], bias[1] = gain, 1.0
+    weights = CellWeights(torch.ones_like(reads), reads, bias[:, 0], 0 * bias[:, 0])
+    flow = gradient_flow(layer_of(weights), torch.zeros(1, TIME, 1, dtype=torch.float64))
+    return torch.from_numpy(flow.curve[0])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from seqlab.theory.instances import normal, stream, uniform
-from seqlab.theory.jacobians import error, largest
+from seqlab.theory.jacobians import error
 from seqlab.theory.ledger import AS_STATED, LEDGER, Evidence, at_least, at_most, between, evidence
 from seqlab.theory.sampling import draws_for, mean_of, meets
 from seqlab.theory.symbols import step, vanishes
@@ -199,17 +199,17 @@ def bias(seed: int, form: Callable[[Any, Any], Any]) -> Evidence:
     )
 
 
-def corrected(gradients: Tensor, beta: float) -> Tensor:
-    """v̂_t as seqlab uses it."""
-    return -steps_of(RunningAverage, gradients, 1.0, momentum=beta, bias_correction=True)
+def corrected(gradients: Sequence[Any], beta: Any) -> list[Any]:
+    """v̂_t = v_t / (1 − β^t)"""
+    return [v / (1 - beta**t) for t, v in enumerate(averages(beta, gradients), 1)]
 
 
-def stored_back(gradients: Tensor, beta: float) -> Tensor:
-    v, found = torch.zeros_like(gradients[0]), []
+def stored_back(gradients: Sequence[Any], beta: Any) -> list[Any]:
+    v, found = 0, []
     for t, g in enumerate(gradients, 1):
         v = (beta * v + (1 - beta) * g) / (1 - beta**t)
         found.append(v)
-    return torch.stack(found)
+    return found
 
 
 @claim(
@@ -217,29 +217,34 @@ def stored_back(gradients: Tensor, beta: float) -> Tensor:
     statement=r"$v_t / (1 - \beta^t)$ is unbiased, and the correction fades as $t$ grows.",
     note=r"It must not be stored back into $v_t$: the next average would start from it.",
     verdict="true",
-    method="identity",
+    method="symbolic",
     right=corrected,
     wrong={
         "stored back into v": stored_back,
-        "not corrected": lambda g, beta: -plain_steps(g, 1.0, beta),
-        "divided by 1 − β at every step": lambda g, beta: -plain_steps(g, 1.0, beta) / (1 - beta),
+        "not corrected": lambda g, beta: averages(beta, g),
+        "divided by 1 − β at every step": lambda g, beta: [v / (1 - beta) for v in averages(beta, g)],
     },
     about=(f"{OPTIM}:RunningAverage",),
 )
-def bias_correction(seed: int, form: Callable[[Tensor, float], Tensor]) -> Evidence:
+def bias_correction(seed: int, form: Callable[[Sequence[Any], Any], list[Any]]) -> Evidence:
     """v̂ is a sum of gradients with weights that add up to 1, so that its mean is theirs."""
-    beta, steps = 0.9, 100
-    g = normal(stream(seed, "momentum.bias-correction"), steps, 4)
-    ones = torch.ones(steps, 1, dtype=torch.float64)
-    powers = beta ** torch.arange(steps, dtype=torch.float64)
-    weights = torch.stack([torch.cat([powers[: t + 1].flip(0), powers.new_zeros(steps - t - 1)]) for t in range(steps)])
+    mean = sympy.Symbol("m", real=True)
+    of_equal = sympy.Matrix([sympy.cancel(v - mean) for v in form([mean] * len(G), BETA)])
+    beta, g = 0.9, normal(stream(seed, "momentum.bias-correction"), 100, 4)
+    seqlabs = -steps_of(RunningAverage, g, 1.0, momentum=beta, bias_correction=True)
+    ones = torch.ones(100, 1, dtype=torch.float64)
     return evidence(
-        at_most("gradients of 1: largest |v̂ − 1| over 100 steps", largest(form(ones, beta) - 1), 1e-12),
+        vanishes("of 6 steps on gradients of mean m, those whose v̂ has another mean", of_equal),
         at_most(
-            "random gradients: v̂ from a weighted mean",
-            error(form(g, beta), weights / weights.sum(1, keepdim=True) @ g),
-            1e-12,
+            "random gradients: v̂ from seqlab's, over 100 steps", error(torch.stack(form(list(g), beta)), seqlabs), 1e-12
         ),
         between("correction at t = 100, β = 0.9", 1 / -plain_steps(ones, 1.0, beta)[-1], 1.0, 1.0001),
-        at_least("stored back into v: v₅ for gradients of 1", stored_back(ones, beta)[4], 100.0),
+        at_least("stored back into v: v₅ for gradients of 1", stored_back(list(ones), beta)[4], 100.0),
+        steps=[
+            step(
+                r"\mathbb{E}[v_t]",
+                r"(1 - \beta) \sum_{i=1}^t \beta^{t-i}\, \mathbb{E}[g] = (1 - \beta^t)\, \mathbb{E}[g]",
+            ),
+            step(r"\mathbb{E}[v_t] / (1 - \beta^t)", r"\mathbb{E}[g]"),
+        ],
     )

@@ -196,29 +196,36 @@ def away_from_bias(x: Tensor, gain: Tensor, eps: float = 0.0) -> float:
     r"$1/d$. For $\gamma < 0$ it is $|\gamma|\sqrt{d}$; for a vector $\gamma$, $\lVert\gamma\circ z\rVert$; with "
     r"$\epsilon > 0$, $|\gamma|\sqrt{d\sigma^2/(\sigma^2+\epsilon)}$; with $1/(d-1)$, $|\gamma|\sqrt{d-1}$.",
     verdict="conditional",
-    method="identity",
-    right=lambda gain, d: gain * math.sqrt(d),
+    method="symbolic",
+    right=lambda gain, d: gain * sympy.sqrt(d),
     wrong={
-        "the variance with 1/(d − 1)": lambda gain, d: gain * math.sqrt(d - 1),
-        "the gain forgotten": lambda gain, d: math.sqrt(d),
+        "the variance with 1/(d − 1)": lambda gain, d: gain * sympy.sqrt(d - 1),
+        "the gain forgotten": lambda gain, d: sympy.sqrt(d),
         "d without its root": lambda gain, d: gain * d,
     },
     about=(LAYER,),
 )
-def norm_of_output(seed: int, form: Callable[[float, int], float]) -> Evidence:
-    draw = stream(seed, "ln.norm")
+def norm_of_output(seed: int, form: Callable[[Any, int], Any]) -> Evidence:
+    draw, scale = stream(seed, "ln.norm"), sympy.Symbol("gamma", positive=True)
+    outputs = [[scale * z for z in standardised(sympy.symbols(f"x_1:{d + 1}", real=True))] for d in (2, 3)]
+    squares = [sympy.cancel(sum(y**2 for y in ys)) - form(scale, len(ys)) ** 2 for ys in outputs]
     one, rows = torch.ones((), dtype=torch.float64), [normal(draw, d) for d in (3, 9, 64)]
     x, gain, variance = rows[1], normal(draw, 9), float(rows[1].var(unbiased=False))
     z = (x - x.mean()) / math.sqrt(variance)
     other = 2 * (x - x.mean()) / x.std()
-    apart = [away_from_bias(u, 2 * one) - form(2.0, len(u)) for u in rows]
+    apart = [away_from_bias(u, 2 * one) - float(form(2.0, len(u))) for u in rows]
     return evidence(
-        at_most("largest difference, d = 3, 9, 64", max(map(abs, apart)), 1e-12),
+        vanishes("squares of γz that do not sum to it, d = 2, 3", sympy.Matrix(squares)),
+        at_most("largest difference of the layer, d = 3, 9, 64", max(map(abs, apart)), 1e-12),
         at_most("γ = −2: from |γ|√d", away_from_bias(x, -2 * one) - 6, 1e-12),
         at_most("a vector γ: from ‖γ ∘ z‖", away_from_bias(x, gain) - (gain * z).norm(), 1e-12),
         at_most("ε = 0.1", away_from_bias(x, one, 0.1) - 3 * math.sqrt(variance / (variance + 0.1)), 1e-12),
         at_most("variance with 1/(d − 1): from γ√(d − 1)", other.norm() - 2 * math.sqrt(8), 1e-12),
         exactly("a constant x has no norm", math.isnan(away_from_bias(torch.ones(9).double(), one)), True),
+        steps=[
+            r"\lVert \gamma z \rVert^2 = \gamma^2 \frac{\sum_i (x_i - \bar{x})^2}{\frac{1}{d} \sum_i (x_i - "
+            r"\bar{x})^2} = \gamma^2 d",
+        ],
     )
 
 

@@ -100,5 +100,6 @@ def index_meaning(seed: int, form: Table) -> Evidence:
     return evidence(
         at_most("largest difference from what the layer adds", error(pe, of_the_layer(60, width)), 1e-12),
         at_least("slowest rate times the base", slowest_rate(pe) * BASE, 1.0),
-        counterexample=rf"$d = {width}$: the rate of the last pair is ${slowest_rate(pe):.2e}$.",
+        counterexample=rf"$d = 4$, $p = 1$, the entry $2$: the layer adds ${of_the_layer(2, 4)[1, 2]:.4f}$, "
+        rf"$\sin(1/100)$; with $i$ read as the dimension it were ${by_dimension(2, 4)[1, 2]:.4f}$, $\sin(1/10000)$.",
     )

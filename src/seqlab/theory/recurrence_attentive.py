@@ -21,8 +21,8 @@ SCORES = ("dot", "scaled", "additive")
 SIZE = 4
 
 
-def layer(draw: torch.Generator, score: str = "dot") -> AttentiveRNN:
-    made = AttentiveRNN(2, SIZE, score=score)
+def layer(draw: torch.Generator, score: str = "dot", size: int = SIZE) -> AttentiveRNN:
+    made = AttentiveRNN(2, size, score=score)
     fill(made, draw)
     return made
 
@@ -59,8 +59,14 @@ def parallel(seed: int, form: Callable[[int], int]) -> Evidence:
         exactly("length of the longest chain of states", depth, form(time)),
         exactly("states that depend on the one before the first, of T", reached, time),
         at_most("attention alone: each position by itself against all", error(torch.cat(single, 1), whole), 1e-12),
-        counterexample=rf"$T = {time}$, width ${SIZE}$: the longest chain of states has ${depth}$ links.",
+        counterexample=two_states(draw),
     )
+
+
+def two_states(draw: torch.Generator) -> str:
+    rnn, x = layer(draw, size=1), normal(draw, 2, 2)
+    rate = float(jacobian(partial(step, rnn, x[1]), outputs(rnn, x)[:1].detach()))
+    return rf"$T = 2$, width $1$: $h_2$ changes with $h_1$ at the rate ${rate:.3f}$, so that it must wait for it."
 
 
 def serial_depth(rnn: AttentiveRNN, x: Tensor) -> int:

@@ -103,7 +103,7 @@ def variance_of_a_score(seed: int, form: Callable[[int], float]) -> Evidence:
 
 # --------------------------------------------------------------------------- the softmax's Jacobian
 
-Matrix = Callable[[Tensor], Tensor]  # a (n,) -> ∂a/∂s (n, n)
+Matrix = Callable[[Any, Any], Any]  # diag(a) and aaᵀ, of numbers or of symbols -> ∂a/∂s
 Norm = Callable[[Sequence[Any]], Any]  # of a, as numbers or as symbols
 
 
@@ -111,26 +111,35 @@ Norm = Callable[[Sequence[Any]], Any]  # of a, as numbers or as symbols
     "softmax.jacobian",
     statement=r"$\partial a / \partial s = \mathrm{diag}(a) - aa^\top$ for $a = \mathrm{softmax}(s)$.",
     verdict="true",
-    method="identity",
-    right=lambda a: a.diag() - a.outer(a),
+    method="symbolic",
+    right=lambda own, products: own - products,
     wrong={
-        "one score at a time": lambda a: (a * (1 - a)).diag(),
-        "the sum held fixed": lambda a: a.diag(),
-        "the sign lost": lambda a: a.diag() + a.outer(a),
+        "one score at a time": lambda own, products: own - own @ own,
+        "the sum held fixed": lambda own, products: own,
+        "the sign lost": lambda own, products: own + products,
     },
     about=(WEIGHTS, JACOBIAN_NORM),
 )
 def softmax_jacobian(seed: int, form: Matrix) -> Evidence:
+    theta = sympy.Matrix(sympy.symbols("s_1:4", real=True))
+    powers = theta.applyfunc(sympy.exp)
+    a = powers / sum(powers)
     draw = stream(seed, "softmax.jacobian")
     scores = [normal(draw, n, scale=2.0) for n in (2, 5, 17)]
     weights = [attention_weights(s) for s in scores]
-    formed = [form(a) for a in weights]
+    formed = [form(w.diag(), w.outer(w)) for w in weights]
     byhand = [jacobian(attention_weights, s) for s in scores]
     norms = [abs(float(softmax_jacobian_norm(a) - j.norm())) for a, j in zip(weights, byhand, strict=True)]
     return evidence(
-        at_most("largest difference from autograd", max(map(error, formed, byhand)), 1e-14),
+        vanishes("of nine derivatives, wrong", a.jacobian(theta) - form(sympy.diag(*a), a * a.T)),
+        at_most("largest difference from autograd, n = 2, 5, 17", max(map(error, formed, byhand)), 1e-14),
         at_most("largest row sum: moving all scores moves nothing", max(largest(j.sum(1)) for j in formed), 1e-14),
         at_most("norm, from the formula that diagnoses heads", max(norms), 1e-12),
+        steps=[
+            r"\ln a_i = s_i - \ln \sum_k e^{s_k}",
+            r"\frac{\partial \ln a_i}{\partial s_j} = \delta_{ij} - a_j",
+            r"\frac{\partial a_i}{\partial s_j} = a_i (\delta_{ij} - a_j)",
+        ],
     )
 
 

@@ -209,6 +209,7 @@ def test_questions() -> None:
         (r"$\lVert PE(p) \rVert^2 = d/2$", "‖PE(p)‖² = d/2"),
         (r"$\frac{\partial h_t}{\partial h_{t-1}}$", "(∂hₜ)/(∂hₜ₋₁)"),
         (r"$\frac{1}{\sqrt{d}} \le W^\top x$", "1/√d ≤ Wᵀ x"),
+        (r"$1/\sqrt{2\pi} + \sqrt{d_k} + \frac{1}{2d} + \frac{dJ}{dh}$", "1/√(2π) + √dₖ + 1/(2d) + dJ/dh"),
         (r"$\hat{h} \odot \tilde{h} \in \mathbb{R}^n$", "ĥ ⊙ h̃ ∈ ℝⁿ"),
         (r"$e_{t,l} = \mathrm{score}(q, k)$", "e_(t,l) = score(q, k)"),
         (r"$10000^{2i/d}$ of $5", "10000^(2i/d) of $5"),

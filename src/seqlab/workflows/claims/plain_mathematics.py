@@ -125,7 +125,7 @@ def _command(name: str, tokens: Iterator[str]) -> str:
         above, below = _argument(tokens), _argument(tokens)
         return f"{_grouped(above)}/{_grouped(below)}"
     if name == "sqrt":
-        return f"√{_grouped(_argument(tokens))}"
+        return f"√{_grouped(_argument(tokens), SINGLE)}"
     raise _NotSimple
 
 
@@ -137,8 +137,12 @@ def _argument(tokens: Iterator[str]) -> str:
     raise _NotSimple
 
 
-def _grouped(words: str) -> str:
-    return words if re.fullmatch(r"√?\w+|\W", words) else f"({words.strip()})"
+SINGLE = re.compile(r"\d+|[^\W\d]\W*[₀-ₜᵀ]*|\W")  # a number or one letter, with what stands at it
+NAMED = re.compile(r"√?(?:\d+|[^\W\d]\w*)|\W")  # and a name of several letters
+
+
+def _grouped(words: str, alone: re.Pattern[str] = NAMED) -> str:
+    return words if alone.fullmatch(words) else f"({words.strip()})"
 
 
 def _script(sign: str, tokens: Iterator[str]) -> str:

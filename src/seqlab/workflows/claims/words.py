@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from seqlab.theory.ledger import AS_STATED, METHODS, Claim, Finding, Limits
+from seqlab.theory.ledger import AS_STATED, METHODS, Claim, Evidence, Finding, Limits
 from seqlab.workflows.claims.plain_mathematics import label, readable
 from seqlab.workflows.claims.record import Checked, Tried
 
@@ -18,6 +18,7 @@ ABBREVIATIONS = ("gru", "lstm")
 LIST_HEADER = ["claim", "subject", "verdict", "method", "statement"]
 FAILED_HEADER = ["claim", "verdict", "method", "what", "found", "wanted"]
 FINDINGS_HEADER = ["", "what", "found", "wanted"]
+BOTH_HEADER = ["", "what", "right form", "wanted", "", "as it is stated"]
 
 
 def title(subject: str) -> str:
@@ -66,6 +67,19 @@ def list_row(claim: Claim) -> list[str]:
 
 def finding_rows(findings: Sequence[Finding]) -> list[list[str]]:
     return [["✓" if one.holds else "✗", label(one.what), found(one), wanted(one.wanted)] for one in findings]
+
+
+def findings_table(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
+    """Header and rows. Of a false claim the right form and the statement as it is made side by side."""
+    right, stated = evidence.findings, evidence.stated.findings if evidence.stated else ()
+    if len(stated) != len(right):
+        return FINDINGS_HEADER, finding_rows(right)
+    return BOTH_HEADER, [[*row, *_beside(a, b)] for row, a, b in zip(finding_rows(right), right, stated, strict=True)]
+
+
+def _beside(right: Finding, stated: Finding) -> list[str]:
+    differs = "" if stated.wanted == right.wanted else f", wanted {wanted(stated.wanted)}"
+    return ["✓" if stated.holds else "✗", found(stated) + differs]
 
 
 def failed_rows(failed: Sequence[Checked]) -> list[list[str]]:
