@@ -71,8 +71,10 @@ def _start(
     with contextlib.ExitStack() as held:
         folder = _new_folder(folder, task, settings, held)
         if data is None:
-            data = task.prepare(settings, reporter, None if parent is None else Kept(parent.kept))
-        session = begin(task, folder, settings, data, said, parent, reporter)
+            with reporter.task("reading the data", None):
+                data = task.prepare(settings, reporter, None if parent is None else Kept(parent.kept))
+        with reporter.task("planning the training", None):
+            session = begin(task, folder, settings, data, said, parent, reporter)
         session.stop = stop
         _claim(folder, held)
         open_folder(session)
@@ -127,7 +129,7 @@ def _resume(
     _, settings, record = open_settings(folder, task.kind)
     refuse_conflicts(folder, settings, record, said, threads, task.may_move)
     task.check(settings, said)
-    longer = longer_budget(said.get("budget"), settings.training.budget)
+    longer = longer_budget(said.get("budget"), settings.training.budget, record)
     cost = {name: said[name] for name in cost_flags(type(settings)) & said.keys()}
     settings = with_flags(settings, cost)
     with deterministic(record["threads"]), folder.locked():
@@ -135,11 +137,13 @@ def _resume(
         if data is None:
             named = {name: said[name] for name in task.may_move if name in said}
             earlier = Kept(kept, record["checksums"], bool(named))
-            data = task.prepare(with_flags(settings, named), reporter, earlier)
+            with reporter.task("reading the data", None):
+                data = task.prepare(with_flags(settings, named), reporter, earlier)
         _refuse_other_data(data, record, folder)
         if folder.final() is not None and folder.model_file.exists() and longer is None:
             return _finished(folder, record, data, reporter)
-        session = go_on(task, folder, settings, record, data, longer, reporter)
+        with reporter.task("planning the training", None):
+            session = go_on(task, folder, settings, record, data, longer, reporter)
         if cost:
             session.write_settings()
         session.stop = stop
