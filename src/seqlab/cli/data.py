@@ -7,6 +7,7 @@ from typing import Any
 
 from seqlab.cli.arguments import Parser, add_common
 from seqlab.cli.terminal import TerminalReporter, emit_json, table
+from seqlab.core.errors import UsageError
 
 NAMED = "corpora or word vectors (see 'seqlab data list')"
 
@@ -79,6 +80,8 @@ def get_data(arguments: argparse.Namespace) -> int:
 
 
 def show_data(arguments: argparse.Namespace) -> int:
+    if arguments.characters < 0:
+        raise UsageError(f"--characters {arguments.characters} must not be negative")
     fetched = _fetched(arguments.name)
     beginning = fetched.beginning(arguments.characters)
     if arguments.json:

@@ -38,6 +38,8 @@ def marked(beginning: bytes) -> str | None:
 def suggested(content: bytes) -> str | None:
     """The encoding in which these bytes would be a text, if one fits clearly better than nothing."""
     sample = content[:SAMPLE]
+    if not sample.isascii() and _decoded(sample, "utf-8") is not None:
+        return "utf-8"
     if b"\0" in sample:
         return _by_zero_bytes(sample)
     scores = {name: _likeness(sample, name) for name in (*EAST_ASIAN, *LATIN, *OTHER_SCRIPTS)}

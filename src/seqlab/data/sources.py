@@ -262,6 +262,8 @@ def utf8_blocks(name: str, file: IO[bytes], encoding: str) -> Iterator[bytes]:
             line = newlines + error.object[: error.start].count(b"\n") + 1
             place = f"byte {where:,} (line {line:,}, byte 0x{error.object[error.start : error.start + 1].hex()})"
             raise DataError(f"{name} {_undecodable(encoding, place, error, marked=named is not None)}") from None
+        except UnicodeError as error:  # such as no mark where UTF-16 needs one
+            raise DataError(f"{name} is not valid {encoding} ({error}); {_remedy(block)}") from None
         content = text.encode()
         if "\0" in text:
             before = text[: text.index("\0")]

@@ -61,8 +61,8 @@ class Stored:
 
 class RunFolder:
     def __init__(self, path: str | Path, identity: str | None = None) -> None:
-        if not str(path):
-            raise UsageError("'' names no run folder; name one such as runs/mine")
+        if not str(path) or "\0" in str(path):
+            raise UsageError(f"{str(path)!r} names no run folder; name one such as runs/mine")
         self.path = Path(path)
         self.settings_file = self.path / "settings.toml"
         self.model_file = self.path / "model.safetensors"

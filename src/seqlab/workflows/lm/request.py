@@ -33,6 +33,8 @@ def check_train(
     parse_steps(asked.data.normalise)
     if from_run is not None and config is None and not resume:
         parent = require_weights(RunFolder(from_run))
+        if parent.kind != "lm":
+            raise UsageError(f"--from {from_run} holds a run of kind '{parent.kind}', not 'lm'")
         have = from_table(LMSettings, parent.table, str(from_run))
         refuse_other_model(have, said, Path(from_run), windowed=have.model.kind in WINDOWED)
     request = Request(said, out, resume, from_run, config, threads)
