@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import sys
 from typing import Any
 
@@ -159,8 +160,9 @@ def _generate_one(arguments: argparse.Namespace, prompt: str, how: dict[str, Any
     if arguments.json:
         emit_json({"text": b"".join(stream).decode()})
         return 0
+    begun = next(stream, b"")  # a prompt that cannot be read is refused before anything is written
     sys.stdout.write(prompt)
-    for part in stream:
+    for part in itertools.chain([begun], stream):
         sys.stdout.write(part.decode())
         sys.stdout.flush()
     sys.stdout.write("\n")

@@ -43,8 +43,16 @@ def why_not_writable(folder: Path) -> str | None:
 
 @contextlib.contextmanager
 def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
-    """Write a file so that a crash at any moment leaves either the old or the new content, whole."""
+    """Write a file so that a crash at any moment leaves either the old or the new content, whole.
+
+    A device or a pipe is written to, not replaced; a link stays, and what it leads to is written.
+    """
     path = Path(path)
+    if path.exists() and not path.is_file():
+        with write_failures(path), path.open("wb") as file:
+            yield file
+        return
+    path = path.resolve() if path.is_symlink() else path
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with write_failures(path):
         try:
@@ -56,6 +64,15 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
             _sync_folder(path.parent)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def is_unicode(name: str) -> bool:
+    """Whether a name can be written down; a file may be called by bytes that are no UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def is_partial(name: str) -> bool:

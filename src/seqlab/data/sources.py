@@ -164,7 +164,7 @@ def _open_path(path: Path, encoding: str, ending: str) -> Text:
     with open_binary(path) as file:
         named = marked(file.read(4))
     if named is not None:
-        text = _spool(_open_all([path]), named, path.name, ending)
+        text = _spool(_open_all([path]), encoding, path.name, ending)
         return replace(text, notes=(f"{path.name} is read as {named}, which its first bytes name",))
     digest, count = hashlib.sha256(), 0
     with open_binary(path) as file:

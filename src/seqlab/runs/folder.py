@@ -30,6 +30,7 @@ from seqlab.core.errors import DamageError, SeqlabError, UsageError
 from seqlab.core.files import (
     canonical_json,
     is_partial,
+    is_unicode,
     make_folder,
     remove_partials,
     sha256_of,
@@ -61,8 +62,8 @@ class Stored:
 
 class RunFolder:
     def __init__(self, path: str | Path, identity: str | None = None) -> None:
-        if not str(path) or "\0" in str(path):
-            raise UsageError(f"{str(path)!r} names no run folder; name one such as runs/mine")
+        if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path) or not is_unicode(str(path)):
+            raise UsageError(f"{str(path)!a} names no run folder; name one such as runs/mine")
         self.path = Path(path)
         self.settings_file = self.path / "settings.toml"
         self.model_file = self.path / "model.safetensors"
@@ -301,6 +302,18 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"there is no settings file {path}") from None
     except (OSError, ValueError) as error:
         raise DamageError(f"{path} cannot be read as settings: {' '.join(str(error).split())}") from None
+
+
+def read_config(path: str | Path, kind: str) -> dict[str, Any]:
+    """The settings of a settings.toml, of a run of this kind or of somebody's own."""
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"--config {path!r} names no file; name a settings.toml")
+    table = read_toml(Path(path))
+    head = table.get("seqlab")
+    found = head.get("kind", kind) if isinstance(head, dict) else kind
+    if found != kind:
+        raise UsageError(f"--config {path} has the settings of a run of kind '{found}', not '{kind}'")
+    return table
 
 
 @contextlib.contextmanager

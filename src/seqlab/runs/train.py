@@ -9,10 +9,12 @@ from typing import Any
 
 from seqlab.core.errors import UsageError
 from seqlab.core.files import make_folder
+from seqlab.core.machine import usable_cores
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import check_threads, cost_flags, from_table, with_flags
+from seqlab.core.units import number_of
 from seqlab.runs.conflicts import longer_budget, refuse_conflicts
-from seqlab.runs.folder import RunFolder, check_writable, numbered_folder, read_toml
+from seqlab.runs.folder import RunFolder, check_writable, numbered_folder, read_config
 from seqlab.runs.run import Run, load, open_settings
 from seqlab.runs.session import begin, go_on, open_folder
 from seqlab.runs.task import Kept, Task
@@ -39,6 +41,9 @@ def train(
     """
     reporter = reporter or Reporter()
     check_threads(threads)
+    if threads is not None and threads > usable_cores():
+        cores = number_of(usable_cores(), "core")
+        reporter.warn(f"--threads {threads:,} on {cores}: threads that share a core wait for each other")
     if resume and out is None:
         raise UsageError("--resume needs the run's folder: --out runs/…")
     folder = None if out is None else RunFolder(out)
@@ -89,7 +94,7 @@ def asked_settings(
         raise UsageError("--config and --from both say what the model is; give one of them")
     base = task.settings_type()
     if config:
-        base = from_table(task.settings_type, read_toml(Path(config)), str(config))
+        base = from_table(task.settings_type, read_config(config, task.kind), str(config))
     if parent is not None:
         base = task.inherit(parent, said)
     settings = task.fill(with_flags(base, said))

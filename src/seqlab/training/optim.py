@@ -191,7 +191,7 @@ def decay_groups(model: nn.Module, weight_decay: float, on: str = "matrices") ->
 class AdamW(torch.optim.AdamW):
     """torch's, with its own step: around it torch puts a guard for its compiler, and loads that for it."""
 
-    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))  # type: ignore[assignment]
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
 
 
 def build_optimiser(

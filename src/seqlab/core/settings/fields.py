@@ -59,6 +59,8 @@ THREADS = Limits(1, 1024, words="must lie between 1 and 1024")
 
 def check_threads(threads: int | None) -> None:
     if threads is not None:
+        if not isinstance(threads, int) or isinstance(threads, bool):
+            raise UsageError(f"--threads {threads!r} must be a whole number")
         THREADS.check("threads", threads)
 
 
@@ -150,7 +152,7 @@ def check_types(group: Any) -> None:
     """Refuse values of another type than their fields have: what came from a program, not from a command line."""
     for f in dataclasses.fields(group):
         value = getattr(group, f.name)
-        if value is not None:
+        if value is not None or f.default is not None:
             _check_type(flag_of(f), value, f)
 
 

@@ -46,6 +46,7 @@ class ClassifierRun(Run):
     def logits(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> NDArray[np.float64]:
         """(n, K), before the temperature."""
         check_texts(texts, "what predict reads")
+        texts = list(texts)
         found = [np.zeros((0, len(self.labels)))]
         for start in range(0, len(texts), TEXTS_AT_ONCE):
             some = texts[start : start + TEXTS_AT_ONCE]

@@ -112,6 +112,8 @@ class Interpreter:
         A beam of 1 is greedy; a temperature above 0 draws instead of searching, source k from the stream of number
         `first` + k.
         """
+        if not isinstance(encoding, Encoding):
+            raise UsageError("decode takes what encode gave; to translate sentences at once there is translate")
         if encoding.by != self.identity:
             raise UsageError("this encoding was made by another run; encode the sources with this one")
         if temperature and n_best > 1:
