@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from rich.console import Console
@@ -69,6 +69,79 @@ def test_short_tasks_show_nothing(screen: Any, monkeypatch: pytest.MonkeyPatch) 
     with reporter.task("encoding", 10):
         reporter.advance(5)
     assert written.getvalue() == ""
+
+
+class Clock:
+    """Stands for a timer: it rings when the test says so."""
+
+    made: ClassVar[list["Clock"]] = []
+
+    def __init__(self, seconds: float, ring: Any, arguments: list[Any]) -> None:
+        self.seconds, self.stopped, self.daemon = seconds, False, False
+        self.ring = lambda: ring(*arguments)
+        self.made.append(self)
+
+    def start(self) -> None: ...
+
+    def cancel(self) -> None:
+        self.stopped = True
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> list[Clock]:
+    monkeypatch.setattr(Clock, "made", [])
+    monkeypatch.setattr(terminal.threading, "Timer", Clock)
+    return Clock.made
+
+
+def test_a_task_that_says_nothing_of_itself_is_named(screen: Any, clocks: list[Clock]) -> None:
+    reporter, written = screen(100)
+    with reporter.task("counting", None):
+        assert (clocks[0].seconds, clocks[0].daemon, written.getvalue()) == (terminal.SHOW_AFTER, True, "")
+        clocks[0].ring()
+        assert "counting" in written.getvalue()
+        assert "0:00:0" in written.getvalue(), "how long it has taken: nobody knows how much there is"
+    assert clocks[0].stopped
+    before = written.getvalue()
+    clocks[0].ring()
+    assert written.getvalue() == before, "it is over"
+
+
+def test_away_from_a_terminal_a_silent_task_has_a_line_now_and_then(clocks: list[Clock]) -> None:
+    reporter, written = TerminalReporter(), io.StringIO()
+    reporter._console = Console(file=written)
+    with reporter.task("reading", None):
+        clocks[0].ring()
+        clocks[1].ring()
+        assert [line.split(" …")[0] for line in written.getvalue().splitlines()] == ["reading"] * 2
+        assert [clock.seconds for clock in clocks] == [terminal.SHOW_AFTER] + [terminal.PLAIN_EVERY] * 2
+        with reporter.task("encoding", 10):
+            clocks[2].ring()
+            assert written.getvalue().count("\n") == 2, "the outer task is not what goes on now"
+        assert clocks[-1].seconds == terminal.SHOW_AFTER, "the outer task goes on, and so does its clock"
+        clocks[-1].ring()
+        assert written.getvalue().splitlines()[-1].startswith("reading …")
+
+
+def test_a_task_that_speaks_for_itself_is_not_named(monkeypatch: pytest.MonkeyPatch, clocks: list[Clock]) -> None:
+    monkeypatch.setattr(terminal, "SHOW_AFTER", 0.0)
+    monkeypatch.setattr(terminal, "PLAIN_EVERY", 0.0)
+    reporter, written = TerminalReporter(), io.StringIO()
+    reporter._console = Console(file=written)
+    with reporter.task("training", 10):
+        reporter.advance(5)
+        clocks[0].ring()
+    assert written.getvalue().splitlines() == ["training  50%"]
+    reporter.advance(6)
+    assert written.getvalue().count("\n") == 1, "nothing is going on"
+
+
+def test_the_first_line_comes_before_torch(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal.reporter_for("training on x")
+    assert capfd.readouterr().err == "", "it is loaded: what follows comes at once"
+    monkeypatch.delitem(sys.modules, "torch")
+    terminal.reporter_for("training on x")
+    assert capfd.readouterr().err == "training on x: loading torch …\n"
 
 
 def test_columns_line_up() -> None:

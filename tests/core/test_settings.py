@@ -92,7 +92,7 @@ def test_unknown_and_mistyped_settings_name_the_nearest() -> None:
         ({"model": "lstmm"}, "did you mean 'lstm'"),
         ({"tokenizer": "bpee"}, "did you mean 'bpe'"),
         ({"width": 0}, "--width 0 is too small"),
-        ({"dropout": 1.5}, "--dropout 1.5 must lie between 0 and 1"),
+        ({"dropout": 1.5}, "--dropout 1.5 must be at least 0 and below 1"),
         ({"learning_rate": 0.0}, "--learning-rate 0.0 must be a number greater than 0"),
         ({"learning_rate": float("nan")}, "--learning-rate nan must be a number greater than 0"),
         ({"seed": -1}, "--seed -1 must be a number of 0 or more"),

@@ -88,7 +88,7 @@ def test_missing_things_are_named(tmp_path: Path) -> None:
         open_text("nowhere/my.txt")
     with pytest.raises(DataError, match="did you mean 'shakespeare'"):
         open_text("shakespear")
-    with pytest.raises(DataError, match="holds no text file"):
+    with pytest.raises(DataError, match="holds no file that is known as text or code"):
         open_text(str(tmp_path))
     with pytest.raises(UsageError, match="--encoding 'utf-9' is not known"):
         open_text(str(tmp_path), "utf-9")

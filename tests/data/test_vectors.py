@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import io
 import lzma
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -286,11 +285,10 @@ def test_a_set_by_name(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(prepared.first(2)) == ["the", ","]
 
 
-def test_the_second_use_needs_neither_package_nor_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_use_does_not_need_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     archive = register(monkeypatch, npy_of(MATRIX), parquet_of(WORDS))
     before = load_vector_set("tiny")
     archive.unlink()
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert load_vector_set("tiny") == before
     assert load_vectors("tiny", WORDS).exact.all()
 
@@ -303,12 +301,6 @@ def test_a_damaged_cache_is_mended(victim: str, monkeypatch: pytest.MonkeyPatch)
     damaged.write_bytes(damaged.read_bytes()[1:])
     assert load_vector_set("tiny") == before
     np.testing.assert_array_equal(load_vectors("tiny", WORDS).matrix, MATRIX)
-
-
-def test_without_pyarrow_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    register(monkeypatch, npy_of(MATRIX), parquet_of(WORDS), cached=False)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert "pip install 'seqlab[vectors]'" in refusal(DataError, "tiny", "the")
 
 
 def test_offline_is_one_line_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from tests.diagnostics.test_machine import calibration
 from tests.runs.test_resume import assert_identical, outcome
 from torch import nn
 
+from seqlab.core.eager import without_numbers
 from seqlab.core.errors import UsageError
 from seqlab.core.reporting import Reporter
 from seqlab.diagnostics import forecast
@@ -233,6 +234,8 @@ def test_weights_that_do_not_fit_are_refused_before_they_are_made(
     task, settings, data = asked(kind, tmp_path, width=512)
     model = task.build(settings, data, Reporter())
     needed = 4 * sum(weight.numel() * weight.element_size() for weight in model.parameters())  # θ, g and Adam's two
+    with without_numbers():
+        needed += sum(t.numel() * t.element_size() for t in task.outline(settings, data.files).buffers() if t.is_meta)
     monkeypatch.setattr(type(task), "build", lambda *_: pytest.fail("it was made"))
     limit(needed)
     check_weights(task, settings, data)

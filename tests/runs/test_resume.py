@@ -209,7 +209,7 @@ def test_a_longer_budget_goes_on_and_says_what_changes(half_done: Path) -> None:
     assert run.final["step"] == 20
     said = " ".join(Listener.lines)
     assert "12 → 20 steps" in said
-    assert "the learning rate at step 12 changes from" in said
+    assert "at step 12 the learning rate changes from" in said
     assert [line["step"] for line in run.metrics if line.get("final")] == [20]
 
 

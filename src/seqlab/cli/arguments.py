@@ -25,7 +25,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         misspelt = re.fullmatch(r"argument \w+: invalid choice: '(.*)' \(choose from (.*)\)", message)
         if misspelt:
-            known = re.findall(r"\w+", misspelt[2])
+            known = re.findall(r"[\w-]+", misspelt[2])
             raise UsageError(f"unknown command '{misspelt[1]}'{nearest(misspelt[1], known)}; see '{self.prog} --help'")
         raise UsageError(f"{message}; see '{self.prog} --help'")
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from seqlab.cli.arguments import Parser, add_common, add_fields, add_run_folder, add_settings, given, given_settings
 from seqlab.cli.duel import show_duel
-from seqlab.cli.terminal import TerminalReporter, emit_json, table, typed_lines
+from seqlab.cli.terminal import TerminalReporter, emit_json, reporter_for, table, typed_lines
 from seqlab.core.errors import UsageError
 from seqlab.core.settings.classify import PRESETS, ClassifierDuelSettings, ClassifySettings
 from seqlab.core.settings.fields import dashed
-from seqlab.core.units import human_seconds
+from seqlab.core.units import human_seconds, number_of
 
 TRAIN = """Train a text classifier on labelled texts, measure it, and compare it with three baselines.
 
@@ -92,9 +92,10 @@ def train(arguments: argparse.Namespace) -> int:
     said = given_settings(arguments, ClassifySettings)
     how = {key: getattr(arguments, key) for key in ("out", "resume", "config", "threads")}
     check_train(said, **how)  # wrong use is answered before torch is loaded
+    reporter = reporter_for(f"training on {said.get('data') or how['out'] or how['config']}")
     from seqlab.workflows.classify.train import train_classifier
 
-    run = train_classifier(**said, **how, reporter=TerminalReporter())
+    run = train_classifier(**said, **how, reporter=reporter)
     final = run.final
     if arguments.json:
         emit_json(train_json(run, final))
@@ -139,7 +140,7 @@ def _interval(limits: list[float]) -> str:
 
 def _outcome(final: dict[str, Any]) -> str:
     return (
-        f"{final['outcome']} after {final['step']:,} steps, {final['texts']:,} texts, "
+        f"{final['outcome']} after {number_of(final['step'], 'step')}, {number_of(final['texts'], 'text')}, "
         f"{human_seconds(final['seconds'])}; best weights from step {final['best_step']:,}"
     )
 
@@ -251,7 +252,7 @@ def compare(arguments: argparse.Namespace) -> int:
     said = given_settings(arguments, ClassifySettings)
     data = said.pop("data")
     check_compare_classifiers(data, asked, said, arguments.out, arguments.threads)  # before torch is loaded
+    how = {"out": arguments.out, "threads": arguments.threads, "reporter": reporter_for(f"comparing on {data}")}
     from seqlab.workflows.duel.classify import compare_classifiers
 
-    how = {"out": arguments.out, "threads": arguments.threads, "reporter": TerminalReporter()}
     return show_duel(compare_classifiers(data, **asked, **how, **said), as_json=arguments.json)

@@ -7,7 +7,9 @@ from typing import Any
 
 from seqlab.cli.arguments import Parser, add_common
 from seqlab.cli.terminal import TerminalReporter, emit_json, table
+from seqlab.core.settings.fields import Limits
 
+SHOWN = Limits(0, 10**9, words="must lie between 0 and 1,000,000,000")
 NAMED = "corpora or word vectors (see 'seqlab data list')"
 
 
@@ -79,6 +81,7 @@ def get_data(arguments: argparse.Namespace) -> int:
 
 
 def show_data(arguments: argparse.Namespace) -> int:
+    SHOWN.check("characters", arguments.characters)
     fetched = _fetched(arguments.name)
     beginning = fetched.beginning(arguments.characters)
     if arguments.json:

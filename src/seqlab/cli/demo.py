@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from seqlab.cli.arguments import add_common
-from seqlab.cli.terminal import TerminalReporter, emit_json, table
+from seqlab.cli.terminal import emit_json, reporter_for, table
 from seqlab.core.settings.fields import check_threads
 from seqlab.core.settings.training import TrainingSettings
 from seqlab.core.units import parse_budget
@@ -32,11 +32,10 @@ def add_commands(commands: Any) -> None:
 def demo(arguments: argparse.Namespace) -> int:
     parse_budget(arguments.budget)  # wrong use is answered before torch is loaded
     check_threads(arguments.threads)
+    reporter = reporter_for("a minute of Shakespeare")
     from seqlab.workflows.demo import run_demo
 
-    result = run_demo(
-        budget=arguments.budget, out=arguments.out, threads=arguments.threads, reporter=TerminalReporter()
-    )
+    result = run_demo(budget=arguments.budget, out=arguments.out, threads=arguments.threads, reporter=reporter)
     if result is None:
         if arguments.json:
             emit_json({"interrupted": True})

@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from seqlab.cli.arguments import add_common, add_fields, add_settings, given, given_settings
-from seqlab.cli.terminal import TerminalReporter, emit_json, table
+from seqlab.cli.terminal import emit_json, reporter_for, table
 from seqlab.core.settings.duel import DuelSettings
 from seqlab.core.settings.lm import LMSettings
 
@@ -47,9 +47,10 @@ def compare(arguments: argparse.Namespace) -> int:
     said = given_settings(arguments, LMSettings)
     text = said.pop("text")
     check_compare(text, asked, said, arguments.out, arguments.threads)  # wrong use is answered before torch is loaded
+    reporter = reporter_for(f"comparing on {text}")
     from seqlab.workflows.duel.lm import compare_lms
 
-    duel = compare_lms(text, **asked, out=arguments.out, threads=arguments.threads, reporter=TerminalReporter(), **said)
+    duel = compare_lms(text, **asked, out=arguments.out, threads=arguments.threads, reporter=reporter, **said)
     return show_duel(duel, as_json=arguments.json)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import codecs
 import dataclasses
+import itertools
 import sys
 from typing import Any
 
@@ -21,10 +21,10 @@ from seqlab.cli.arguments import (
 from seqlab.cli.duel import add_compare
 from seqlab.cli.mix import add_mix
 from seqlab.cli.sheet import add_perplexity
-from seqlab.cli.terminal import TerminalReporter, emit_json, table
+from seqlab.cli.terminal import TerminalReporter, emit_json, reporter_for, table
 from seqlab.core.settings.generation import GenerationSettings
 from seqlab.core.settings.lm import LMSettings
-from seqlab.core.units import human_seconds
+from seqlab.core.units import human_seconds, number_of
 
 GENERATION = dataclasses.fields(GenerationSettings)
 TRAIN = """Train a language model on a text and measure it.
@@ -82,9 +82,10 @@ def train(arguments: argparse.Namespace) -> int:
     said = given_settings(arguments, LMSettings)
     how = {key: getattr(arguments, key) for key in ("out", "resume", "from_run", "config", "threads")}
     check_train(said, **how)  # wrong use is answered before torch is loaded
+    reporter = reporter_for(f"training on {said.get('text') or how['out'] or how['config']}")
     from seqlab.workflows.lm.train import train_lm
 
-    run = train_lm(**said, **how, reporter=TerminalReporter())
+    run = train_lm(**said, **how, reporter=reporter)
     final = run.final
     if arguments.json:
         emit_json(train_json(run, final))
@@ -119,9 +120,10 @@ def _figure_row(name: str, figures: dict[str, Any]) -> list[str]:
 
 def _outcome(final: dict[str, Any]) -> str:
     if not final["step"]:
-        return f"fitted to {final['tokens']:,} tokens in {human_seconds(final['seconds'])}; context: {final['context']}"
+        tokens = number_of(final["tokens"], "token")
+        return f"fitted to {tokens} in {human_seconds(final['seconds'])}; context: {final['context']}"
     return (
-        f"{final['outcome']} after {final['step']:,} steps, {final['tokens']:,} tokens, "
+        f"{final['outcome']} after {number_of(final['step'], 'step')}, {number_of(final['tokens'], 'token')}, "
         f"{human_seconds(final['seconds'])}; "
         f"best weights from step {final['best_step']:,}; context: {final['context']}"
     )
@@ -158,14 +160,14 @@ def _generate_one(arguments: argparse.Namespace, prompt: str, how: dict[str, Any
 
     stream = stream_text(arguments.folder, prompt, threads=arguments.threads, reporter=TerminalReporter(), **how)
     if arguments.json:
-        emit_json({"text": b"".join(stream).decode("utf-8", "replace")})
+        emit_json({"text": b"".join(stream).decode()})
         return 0
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    begun = next(stream, b"")  # a prompt that cannot be read is refused before anything is written
     sys.stdout.write(prompt)
-    for part in stream:
-        sys.stdout.write(decoder.decode(part))
+    for part in itertools.chain([begun], stream):
+        sys.stdout.write(part.decode())
         sys.stdout.flush()
-    sys.stdout.write(decoder.decode(b"", final=True) + "\n")
+    sys.stdout.write("\n")
     return 0
 
 

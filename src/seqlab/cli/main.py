@@ -11,10 +11,12 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 
-import seqlab
 from seqlab.cli import claims, classify, cost, data, demo, diagnose, lm, runs, translate
 from seqlab.cli.arguments import Parser
 from seqlab.core.errors import SeqlabError, UsageError
+from seqlab.core.machine import facts
+
+PLACES = ("out", "html", "csv", "file", "config", "from_run")  # where something lies or goes
 
 DESCRIPTION = """Train, measure and explain sequence models on your own text.
 
@@ -37,7 +39,7 @@ examples:
 
 def build_parser() -> Parser:
     parser = Parser(prog="seqlab", description=DESCRIPTION)
-    parser.add_argument("--version", action="version", version=f"seqlab {seqlab.__version__}")
+    parser.add_argument("--version", action="store_true", help="versions and machine, for a report of a bug")
     commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
     for command in (demo, data, lm, classify, translate, diagnose, cost, claims, runs):
         command.add_commands(commands)
@@ -51,9 +53,12 @@ def main(words: Sequence[str] | None = None) -> int:
     _prepare_process()
     try:
         arguments, unknown = build_parser().parse_known_args(words)
+        if arguments.version:
+            return _show_version(as_json="--json" in words)
         unknown = _with_rest(arguments, unknown)
         if unknown:
             arguments.parser.refuse_unknown(unknown)
+        _refuse_empty_places(arguments)
         if arguments.run is None:
             raise UsageError(f"a command is missing; see '{arguments.parser.prog} --help'")
         with _terminate_as_interrupt():
@@ -66,7 +71,25 @@ def main(words: Sequence[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as error:
         if "--debug" in words:
             raise
-        return _fail(*explained(error), as_json="--json" in words)
+        return _fail(*explained(error), as_json="--json" in words and not getattr(error, "answered", False))
+
+
+def _show_version(*, as_json: bool) -> int:
+    found = facts()
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False, indent=1))
+    else:
+        print(f"seqlab {found.pop('seqlab')}")
+        print("\n".join(f"{name:<14}{value}" for name, value in found.items()))
+    return 0
+
+
+def _refuse_empty_places(arguments: argparse.Namespace) -> None:
+    """A variable that a script forgot to set must not become this folder."""
+    for name in PLACES:
+        if getattr(arguments, name, None) == "":
+            flag = name.removesuffix("_run")
+            raise UsageError(f"--{flag} '' names nothing; leave it out, or name a file or folder")
 
 
 def _with_rest(arguments: argparse.Namespace, unknown: list[str]) -> list[str]:
@@ -95,7 +118,15 @@ def explained(error: BaseException) -> tuple[str, int]:
 
 
 def _prepare_process() -> None:
-    """Characters that the terminal lacks become '?'."""
+    """Characters that the terminal lacks become '?'. What is closed swallows what is written to it.
+
+    The number of a closed stream would else be that of the next file opened: here it is taken.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if name != "stdin":
+                setattr(sys, name, os.fdopen(nowhere, "w", encoding="utf-8", closefd=False))
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

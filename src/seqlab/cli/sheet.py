@@ -6,13 +6,13 @@ import argparse
 from typing import Any
 
 from seqlab.cli.arguments import add_common
-from seqlab.cli.terminal import TerminalReporter, emit_json, table
-from seqlab.core.errors import UsageError
+from seqlab.cli.terminal import TerminalReporter, emit_json, reporter_for, table
+from seqlab.core.errors import SeqlabError, UsageError
 from seqlab.core.files import check_targets
 from seqlab.core.settings.lm import MATRIX_DEFAULTS
 
 MATRIX_ONLY = ("out", *MATRIX_DEFAULTS)
-NOT_WITH_MATRIX = ("on", "hf", "normalise", "html", "csv", "context")
+NOT_WITH_MATRIX = ("on", "hf", "normalise", "html", "csv", "context", "glob")
 
 DESCRIPTION = """Measure trained models on texts: perplexity in every unit, bits per byte with a 95 % interval,
 paired tests between models. Every token is counted once; unknown words pay for their spelling.
@@ -49,6 +49,7 @@ def add_perplexity(actions: Any) -> None:
     parser.add_argument("--html", metavar="FILE", help="the text with every token coloured by its surprisal")
     parser.add_argument("--csv", metavar="FILE", help="every token with its byte span and its surprisal")
     parser.add_argument("--encoding", default="utf-8", help="encoding of the texts (default: utf-8)")
+    parser.add_argument("--glob", default="", metavar="PATTERNS", help="files of folders to read: '*.py,docs/*.md'")
     parser.add_argument(
         "--context",
         type=int,
@@ -74,12 +75,10 @@ def perplexity(arguments: argparse.Namespace) -> int:
     from seqlab.workflows.sheet.request import check_sheet
 
     asked = (arguments.folders, arguments.hf, arguments.on, arguments.normalise)
-    check_sheet(*asked, arguments.encoding, arguments.threads)
-    from seqlab.workflows.sheet.csv_file import write_csv
-    from seqlab.workflows.sheet.heat_pages import write_pages
+    check_sheet(*asked, arguments.encoding, arguments.glob, arguments.threads)
+    reporter = reporter_for("measuring")
     from seqlab.workflows.sheet.sheet import perplexity_sheet
 
-    reporter = TerminalReporter()
     sheet = perplexity_sheet(
         arguments.folders,
         arguments.on,
@@ -87,23 +86,40 @@ def perplexity(arguments: argparse.Namespace) -> int:
         normalise=arguments.normalise,
         baselines=arguments.baselines,
         encoding=arguments.encoding,
+        glob=arguments.glob,
         context=arguments.context,
         threads=arguments.threads,
         reporter=reporter,
     )
     for note in sheet.notes:
         reporter.warn(note)
-    if arguments.csv:
-        write_csv(arguments.csv, sheet.scored)
-        reporter.note(f"tokens: {arguments.csv}")
-    if arguments.html:
-        for page in write_pages(arguments.html, sheet.scored):
-            reporter.note(f"heat map {page}")
+    failed = _write_files(arguments, sheet, reporter)
     if arguments.json:
-        emit_json(sheet_json(sheet.rows, sheet.comparisons))
+        error = {} if failed is None else {"error": str(failed)}
+        emit_json(sheet_json(sheet.rows, sheet.comparisons) | error)
     else:
         print(sheet_text(sheet.rows, sheet.comparisons))
+    if failed is not None:  # the sheet itself is not lost
+        failed.answered = arguments.json
+        raise failed
     return 0
+
+
+def _write_files(arguments: argparse.Namespace, sheet: Any, reporter: TerminalReporter) -> SeqlabError | None:
+    """The files that were asked for; what kept one of them from being written."""
+    from seqlab.workflows.sheet.csv_file import write_csv
+    from seqlab.workflows.sheet.heat_pages import write_pages
+
+    try:
+        if arguments.csv:
+            write_csv(arguments.csv, sheet.scored)
+            reporter.note(f"tokens: {arguments.csv}")
+        if arguments.html:
+            for page in write_pages(arguments.html, sheet.scored):
+                reporter.note(f"heat map {page}")
+    except SeqlabError as error:
+        return error
+    return None
 
 
 def matrix(arguments: argparse.Namespace) -> int:
@@ -115,9 +131,9 @@ def matrix(arguments: argparse.Namespace) -> int:
     flags = {name: value for name in MATRIX_DEFAULTS if (value := getattr(arguments, name)) is not None}
     flags["encoding"] = arguments.encoding
     check_matrix(arguments.folders, flags, arguments.threads)
+    reporter = reporter_for("measuring domains")
     from seqlab.workflows.sheet.matrix import domain_matrix
 
-    reporter = TerminalReporter()
     found = domain_matrix(arguments.folders, out=arguments.out, threads=arguments.threads, reporter=reporter, **flags)
     for note in found.sheet.notes:
         reporter.warn(note)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -18,7 +21,10 @@ SHOW_AFTER = 2.0  # seconds before a task is worth a bar
 
 
 class TerminalReporter(Reporter):
-    """A bar on a terminal, plain lines elsewhere; nothing for tasks under two seconds. All on standard error."""
+    """A bar on a terminal, plain lines elsewhere; nothing for tasks under two seconds. All on standard error.
+
+    A task that says nothing of itself for that long is named by a clock of its own.
+    """
 
     listening = True
 
@@ -28,6 +34,9 @@ class TerminalReporter(Reporter):
         self._console = Console(stderr=True, highlight=False, markup=False)
         self._bar: Any = None
         self._figures: dict[str, str] = {}
+        self._clock: threading.Timer | None = None
+        self._now: tuple[str, float | None] | None = None
+        self._drawing = threading.Lock()
 
     def note(self, line: str) -> None:
         self._console.print(line, soft_wrap=not self._console.is_terminal)
@@ -35,10 +44,42 @@ class TerminalReporter(Reporter):
     def warn(self, line: str) -> None:
         self.note(f"warning: {line}")
 
+    @contextlib.contextmanager
+    def task(self, name: str, total: float | None) -> Iterator[None]:
+        """A task inside another takes its place; then the outer one is shown again."""
+        outer = self._now
+        try:
+            with super().task(name, total):
+                yield
+        finally:
+            if outer is not None:
+                self.start(*outer)
+
     def start(self, task: str, total: float | None) -> None:
+        self.finish()
         self._task, self._total, self._figures = task, total, {}
+        self._now = (task, total)
         self._begun = self._shown = time.monotonic()
         self._first: float | None = None
+        self._wind_up(SHOW_AFTER)
+
+    def _wind_up(self, seconds: float) -> None:
+        self._clock = threading.Timer(seconds, self.still_at_it, [self._begun])
+        self._clock.daemon = True
+        self._clock.start()
+
+    def still_at_it(self, begun: float) -> None:
+        """The task that began then is worth a bar, or now and then a line, if it shows nothing by itself."""
+        with self._drawing:
+            if self._now is None or begun != self._begun:
+                return
+            if self._console.is_terminal:
+                if self._bar is None:
+                    self._move_bar(self._first or 0)
+                return
+            if self._shown == begun:
+                self.note(f"{self._task} … {human_seconds(time.monotonic() - begun)}")
+            self._wind_up(PLAIN_EVERY)
 
     def advance(self, done: float, figures: dict[str, str] | None = None) -> None:
         self._figures |= figures or {}
@@ -50,32 +91,42 @@ class TerminalReporter(Reporter):
         live = self._console.is_terminal
         if now - self._shown < (BAR_EVERY if live else PLAIN_EVERY):
             return
-        self._shown = now
-        if live:
-            self._move_bar(done)
-        else:
-            self.note(self._plain_line(done, now))
+        with self._drawing:
+            if self._now is None:
+                return
+            self._shown = now
+            if live:
+                self._move_bar(done)
+            else:
+                self.note(self._plain_line(done, now))
 
     def finish(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        with self._drawing:
+            self._now = None
+            if self._clock is not None:
+                self._clock.cancel()
+            if self._bar is not None:
+                self._bar.stop()
+                self._bar = None
 
     def _move_bar(self, done: float) -> None:
         if self._bar is None:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress
 
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24 if self._console.width >= 110 else 8),
-                TextColumn("{task.percentage:>3.0f}%"),
-                TimeRemainingColumn(compact=True),
-                TextColumn("left  {task.fields[words]}"),
-            )
-            self._bar = Progress(*columns, console=self._console, transient=True, refresh_per_second=4)
+            self._bar = Progress(*self._columns(), console=self._console, transient=True, refresh_per_second=4)
             self._bar.start()
             self._bar.add_task(self._task, total=self._total, completed=self._first or 0, words="")
         self._bar.update(self._bar.task_ids[0], completed=done, words=self._words())
+
+    def _columns(self) -> list[Any]:
+        """Of a task that does not say how much there is: that it goes on, and for how long."""
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        bar = [TextColumn("{task.description}"), BarColumn(bar_width=24 if self._console.width >= 110 else 8)]
+        if self._total is None:
+            return [*bar, TimeElapsedColumn(), TextColumn("{task.fields[words]}")]
+        share = TextColumn("{task.percentage:>3.0f}%")
+        return [*bar, share, TimeRemainingColumn(compact=True), TextColumn("left  {task.fields[words]}")]
 
     def _words(self) -> str:
         """As many figures as fit beside the bar, the first ones first."""
@@ -91,6 +142,14 @@ class TerminalReporter(Reporter):
             left = (now - self._begun) * (self._total - done) / (done - self._first)
             words.append(f"{human_seconds(left)} left")
         return "  ".join(words)
+
+
+def reporter_for(work: str) -> TerminalReporter:
+    """A reporter that has said what begins: what does it is loaded first, which takes a few seconds."""
+    reporter = TerminalReporter()
+    if "torch" not in sys.modules:
+        reporter.note(f"{work}: loading torch …")
+    return reporter
 
 
 def emit_json(value: dict[str, Any]) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 from seqlab.cli.arguments import Parser, add_common, add_fields, add_run_folder, add_settings, given, given_settings
 from seqlab.cli.duel import show_duel
-from seqlab.cli.terminal import TerminalReporter, emit_json, table, typed_lines
+from seqlab.cli.terminal import TerminalReporter, emit_json, reporter_for, table, typed_lines
 from seqlab.core.errors import UsageError
 from seqlab.core.settings.fields import dashed
 from seqlab.core.settings.translate import PRESETS, TranslateSettings, TranslatorDuelSettings, names_in
-from seqlab.core.units import human_seconds
+from seqlab.core.units import human_seconds, number_of
 
 TRAIN = """Train a translator on sentences with their translations, measure it, and compare it with copying the source.
 
@@ -97,10 +97,11 @@ def train(arguments: argparse.Namespace) -> int:
         said["beside"] = joined_places(arguments.places[1:])
     how = {key: getattr(arguments, key) for key in ("out", "resume", "config", "threads")}
     check_train(said, **how)  # wrong use is answered before torch is loaded
+    reporter = reporter_for(f"training on {said.get('data') or how['out'] or how['config']}")
     from seqlab.workflows.translate.measure import TABLE_HEADER, table_rows
     from seqlab.workflows.translate.train import train_translator
 
-    run = train_translator(**said, **how, reporter=TerminalReporter())
+    run = train_translator(**said, **how, reporter=reporter)
     final = run.final
     if arguments.json:
         emit_json(train_json(run, final))
@@ -110,7 +111,7 @@ def train(arguments: argparse.Namespace) -> int:
         for sentence in final["verdict"]:
             print(f"{sentence}.")
         print(
-            f"\n{final['outcome']} after {final['step']:,} steps, {final['pieces']:,} pieces, "
+            f"\n{final['outcome']} after {number_of(final['step'], 'step')}, {number_of(final['pieces'], 'piece')}, "
             f"{human_seconds(final['seconds'])}; best weights from step {final['best_step']:,}"
         )
         print(f"run folder: {run.folder}  (open report.html in a browser)")
@@ -280,7 +281,7 @@ def compare(arguments: argparse.Namespace) -> int:
     if beside:
         said["beside"] = joined_places(beside)
     check_compare_translators(first, asked, said, arguments.out, arguments.threads)  # before torch is loaded
+    how = {"out": arguments.out, "threads": arguments.threads, "reporter": reporter_for(f"comparing on {first}")}
     from seqlab.workflows.duel.translate import compare_translators
 
-    how = {"out": arguments.out, "threads": arguments.threads, "reporter": TerminalReporter()}
     return show_duel(compare_translators(first, **asked, **how, **said), as_json=arguments.json)

@@ -5,13 +5,14 @@ stands and exits with `exit_code`: 1 when something failed, 2 when the command w
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class SeqlabError(Exception):
     """Something failed in a way that a person can mend."""
 
     exit_code = 1
+    answered = False  # standard output has its answer already: the error itself is not to follow there
 
 
 class UsageError(SeqlabError):
@@ -34,6 +35,26 @@ class DamageError(SeqlabError):
 
 class NotFiniteError(SeqlabError):
     """The loss or a gradient became infinite or NaN: names the step, the layer and what to try."""
+
+
+def check_text(value: object, what: str) -> None:
+    """Refuse, in one line, what is no text."""
+    if not isinstance(value, str):
+        raise UsageError(f"{what} must be a text (str), not {_short(value)}")
+
+
+def check_texts(values: object, what: str) -> None:
+    """Refuse what is no list of texts; one text alone would be taken for a list of its characters."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise UsageError(f"{what} must be a list of texts, not {_short(values)}; of one text: [text]")
+    if isinstance(values, Sequence):
+        for value in values:
+            check_text(value, f"each of {what}")
+
+
+def _short(value: object) -> str:
+    shown = repr(value)
+    return f"{shown if len(shown) <= 40 else shown[:40] + '…'} ({type(value).__name__})"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

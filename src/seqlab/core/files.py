@@ -1,6 +1,7 @@
 """Files that survive crashes and betray damage: atomic writes and checksums."""
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from seqlab.core.cache import CACHE_VARIABLE, cache_folder
 from seqlab.core.errors import SeqlabError, UsageError
 
 BLOCK = 1 << 20
@@ -21,15 +23,36 @@ def write_failures(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise SeqlabError(
-            f"cannot write {path}: {reason}; nothing that was there is lost: free some space or choose another folder"
-        ) from error
+        raise SeqlabError(f"cannot write {path}: {reason}; nothing that was there is lost: {_remedy(path)}") from error
+
+
+def _remedy(path: Path) -> str:
+    """The cache has a place that nobody chose on the command line: the variable that moves it is named."""
+    if path.absolute().is_relative_to(cache_folder().absolute()):
+        return f"this is the cache: free some space, or set {CACHE_VARIABLE} to a folder that can be written"
+    return "free some space or choose another folder"
+
+
+def why_not_writable(folder: Path) -> str | None:
+    """Why nothing can be made in a folder that is there, in the system's words; None if something can."""
+    if os.access(folder, os.W_OK | os.X_OK):
+        return None
+    read_only = hasattr(os, "statvfs") and os.statvfs(folder).f_flag & os.ST_RDONLY
+    return os.strerror(errno.EROFS if read_only else errno.EACCES).lower()
 
 
 @contextlib.contextmanager
 def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
-    """Write a file so that a crash at any moment leaves either the old or the new content, whole."""
+    """Write a file so that a crash at any moment leaves either the old or the new content, whole.
+
+    A device or a pipe is written to, not replaced; a link stays, and what it leads to is written.
+    """
     path = Path(path)
+    if path.exists() and not path.is_file():
+        with write_failures(path), path.open("wb") as file:
+            yield file
+        return
+    path = path.resolve() if path.is_symlink() else path
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with write_failures(path):
         try:
@@ -41,6 +64,15 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
             _sync_folder(path.parent)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def is_unicode(name: str) -> bool:
+    """Whether a name can be written down; a file may be called by bytes that are no UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def is_partial(name: str) -> bool:
@@ -70,13 +102,15 @@ def check_targets(named: dict[str, str | None]) -> None:
     for flag, name in named.items():
         if name is None:
             continue
+        if not name:
+            raise UsageError(f"{flag} '' names nothing; leave it out or name a file")
         path = Path(name).absolute()
         if path.is_dir() or not path.name:
             raise UsageError(f"{flag} {name} is a folder; name a file")
         if not path.parent.is_dir():
             raise UsageError(f"{flag} {name}: there is no folder {path.parent}; make it first")
-        if not os.access(path.parent, os.W_OK | os.X_OK):
-            raise SeqlabError(f"{flag} {name}: cannot write into {path.parent}: permission denied")
+        if (reason := why_not_writable(path.parent)) is not None:
+            raise SeqlabError(f"{flag} {name}: cannot write into {path.parent}: {reason}")
         if path in seen:
             raise UsageError(f"{flag} and {seen[path]} name the same file {name}; name two")
         seen[path] = flag

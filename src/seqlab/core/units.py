@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from seqlab.core.errors import UsageError
 
 SPELLING_NATS_PER_BYTE = 8 * math.log(2)  # what an unknown token is charged for each byte of its spelling
-LONGEST_BUDGET = 1e12  # of any unit: beyond it nobody means what is written
-
 SECONDS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 COUNTS = {"step": "steps", "steps": "steps", "token": "tokens", "tokens": "tokens"} | {
     "epoch": "epochs",
     "epochs": "epochs",
+}
+# The most of each unit; beyond it nobody means what is written.
+MOST = {
+    "seconds": (366 * 86400.0, "a year (8,784h)"),
+    "steps": (1e9, "1,000,000,000 steps"),
+    "tokens": (1e13, "10,000,000 M tokens"),
+    "epochs": (1e6, "1,000,000 epochs"),
 }
 SCALES = {"": 1, "k": 1_000, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 
@@ -34,13 +39,20 @@ def parse_budget(text: str) -> Budget:
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kKMG]?)\s*([a-z]+)\s*", text)
     if match:
         amount, scale, unit = float(match[1]), match[2], match[3]
-        if unit in SECONDS and not scale and 0 < amount <= LONGEST_BUDGET:
-            return Budget(amount * SECONDS[unit], "seconds")
-        if unit in COUNTS and 0 < amount <= LONGEST_BUDGET:
-            return Budget(amount * SCALES[scale], COUNTS[unit])
+        if unit in SECONDS and not scale and amount > 0:
+            return _not_too_long(text, Budget(amount * SECONDS[unit], "seconds"))
+        if unit in COUNTS and amount > 0:
+            return _not_too_long(text, Budget(amount * SCALES[scale], COUNTS[unit]))
     raise UsageError(
         f"budget '{text}' is not understood; give more than 0 of a time (60s, 5m, 1h), 2000steps, 5Mtokens or 3epochs"
     )
+
+
+def _not_too_long(text: str, budget: Budget) -> Budget:
+    most, words = MOST[budget.unit]
+    if budget.amount > most:
+        raise UsageError(f"budget '{text}' is too long; the most is {words}")
+    return budget
 
 
 def parse_split(text: str) -> tuple[float, float, float]:
@@ -58,6 +70,11 @@ def parse_split(text: str) -> tuple[float, float, float]:
         raise UsageError(f"split '{text}' adds up to {total:g}, not to 100; for example 80/10/10")
     train, validation, test = [*shares, 0.0][:3]
     return train / 100, validation / 100, test / 100
+
+
+def number_of(number: int, noun: str) -> str:
+    """``1 step``, ``2,000 steps``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def human_seconds(seconds: float) -> str:

@@ -18,8 +18,10 @@ from torch import Tensor
 from seqlab.core.errors import DataError, UsageError
 from seqlab.core.seeding import numpy_generator
 from seqlab.core.types import PairCounts, TokenBatch
+from seqlab.core.units import number_of
 
 Guide = Callable[[NDArray[np.int64]], Tensor]  # places of a text (B, T) -> ln p of every token there (B, T, V)
+FEW_TOKENS = 1_000  # a text that is shorter teaches next to nothing, whatever the settings
 BEGIN_EVERY = 8  # one window in so many starts with the begin id, so that the model learns how texts begin
 
 
@@ -40,9 +42,10 @@ class _RowBatches:
         self, ids: NDArray[Any], begin_id: int, batch: int, context: int, seed: int, guide: Guide | None = None
     ) -> None:
         if len(ids) < context:
+            smaller = " or a smaller --context" if len(ids) >= FEW_TOKENS else ": so few teach nothing"
             raise DataError(
-                f"the training text has {len(ids):,} tokens, fewer than one context of {context}; "
-                "give more text or a smaller --context"
+                f"the training text has {number_of(len(ids), 'token')}, fewer than one context of {context}; "
+                f"give more text{smaller}"
             )
         self.context = context
         self.batch = min(batch, len(ids) // context)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from seqlab.core.settings.lm import LEAST_VOCABULARY
+from seqlab.data.lexicon import Growing, Lexicon, letters_of, ragged, starts_of_words
 from seqlab.data.tokenizers import Ids, Tokenizer, refuse_surrogates
 
 
@@ -53,15 +54,16 @@ class BPETokenizer(Tokenizer):
 
     def encode_pieces(self, pieces: Iterable[str]) -> Iterator[tuple[Ids, Ids]]:
         """Each word, with the space before it, is merged once and remembered: no merge crosses into white space."""
-        remembered: dict[str, list[int]] = {}
+        remembered = _Merged()
         for piece in pieces:
-            words = self._space_and_word.findall(piece)
-            new = list(set(words) - remembered.keys())
-            remembered |= {w: e.ids for w, e in zip(new, self._library.encode_batch_fast(new), strict=True)}
-            ids = np.array([i for word in words for i in remembered[word]], np.int64)
+            letters = letters_of(piece)
+            starts = starts_of_words(letters)
+            words, new = remembered.words.number(piece, letters, starts, np.append(starts[1:], len(letters)))
+            remembered.learn([one.ids for one in self._library.encode_batch_fast(new)])
+            ids = remembered.ids_of(words)
             yield ids, self._lengths[ids]
-            if len(remembered) > self.most_remembered:
-                remembered.clear()
+            if len(remembered.words) > self.most_remembered:
+                remembered = _Merged()
 
     def encode_each(self, texts: Sequence[str]) -> list[Ids]:
         """Every different word is merged once for all texts."""
@@ -81,6 +83,25 @@ class BPETokenizer(Tokenizer):
     @classmethod
     def from_content(cls, content: dict[str, Any]) -> BPETokenizer:
         return cls(json.dumps(content["tokenizers"]))
+
+
+class _Merged:
+    """Words that were merged before, and the ids of each."""
+
+    def __init__(self) -> None:
+        self.words = Lexicon()
+        self._ids, self._starts, self._counts = (Growing(np.int64) for _ in range(3))
+
+    def learn(self, merged: Sequence[Sequence[int]]) -> None:
+        """The ids of the words that were numbered last."""
+        counts = np.array([len(ids) for ids in merged], np.int64)
+        self._starts.extend(self._ids.size + np.cumsum(counts) - counts)
+        self._counts.extend(counts)
+        self._ids.extend(np.array([i for ids in merged for i in ids], np.int64))
+
+    def ids_of(self, words: Ids) -> Ids:
+        found: Ids = self._ids.filled[ragged(self._starts.filled[words], self._counts.filled[words])]
+        return found
 
 
 def letter_of_byte() -> dict[int, str]:

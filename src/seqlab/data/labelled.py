@@ -17,17 +17,16 @@ from seqlab.core.errors import DataError, UsageError, nearest
 from seqlab.core.reporting import ByteProgress, Reporter
 from seqlab.data.columns import choose_columns, choose_text
 from seqlab.data.corpora import CORPORA, load_corpus
+from seqlab.data.folders import TEXT_SUFFIXES, text_files
 from seqlab.data.sources import (
     OPENERS,
     STANDARD_INPUT,
-    TEXT_SUFFIXES,
     Text,
     check_encoding,
     checked_path,
     kept_path,
     open_binary,
     open_file,
-    text_files,
     utf8_blocks,
 )
 from seqlab.data.tables import TABLES, read_table

@@ -2,6 +2,7 @@
 
 A plain UTF-8 file is read where it lies; anything else (folder, compressed file, other encoding,
 standard input) is written once into the cache, named by its checksum. Newlines are left as they are.
+A byte-order mark of UTF-16 or UTF-32 is believed where nobody says otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,9 +24,10 @@ from seqlab.core.cache import cache_folder
 from seqlab.core.errors import DataError, UsageError, nearest
 from seqlab.core.files import BLOCK, make_folder, sha256_of, write_bytes, write_failures
 from seqlab.data.corpora import CORPORA, load_corpus
+from seqlab.data.encodings import marked, mostly_utf8, suggested
+from seqlab.data.folders import COMPRESSED, Skipped, choose_files, told
 
-OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-TEXT_SUFFIXES = (".txt", ".text", ".md", ".rst", ".tex")
+OPENERS: dict[str, Callable[..., Any]] = dict(zip(COMPRESSED, (gzip.open, bz2.open, lzma.open), strict=True))
 STANDARD_INPUT = "standard input"
 DECOMPRESSION_ERRORS = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
@@ -39,16 +41,24 @@ class Text:
     bytes: int
     sha256: str
     licence: str = "your own text"
+    notes: tuple[str, ...] = ()  # what a person should know of how it was read
 
 
 def open_text(
-    source: str, encoding: str = "utf-8", *, progress: Callable[[int, int | None], None] | None = None
+    source: str,
+    encoding: str = "utf-8",
+    glob: str = "",
+    *,
+    progress: Callable[[int, int | None], None] | None = None,
 ) -> Text:
-    """The text that `source` names: '-', a file, a folder, or (if there is no such file) a corpus."""
+    """The text that `source` names: '-', a file, a folder, or (if there is no such file) a corpus.
+
+    Of a folder, `glob` says which files; those that are no text are left out, and `Text.notes` says so.
+    """
     check_encoding(encoding)
-    path = check_source(source)
+    path = check_source(source, glob)
     if path.is_dir() and source != "-":
-        return _spool(_open_all(text_files(path)), encoding, path.name or str(path))
+        return _open_folder(path, encoding, glob)
     if path.exists() or source == "-":
         return open_file(source, encoding)
     corpus = load_corpus(source, progress=progress)
@@ -69,9 +79,11 @@ def kept_path(sha256: str, ending: str = ".txt") -> Path:
     return cache_folder() / "texts" / f"{sha256}{ending}"
 
 
-def check_source(source: str) -> Path:
+def check_source(source: str, glob: str = "") -> Path:
     """Refuse what names no running text: neither '-', nor a file, a folder or a corpus of such text."""
     path = checked_path(source)
+    if glob and (source == "-" or not path.is_dir()):
+        raise UsageError(f"--glob '{glob}' chooses files of a folder, and '{source}' is none; leave it out")
     if source != "-" and not path.exists() and source in CORPORA and CORPORA[source].kind != "text":
         raise UsageError(
             f"the corpus '{source}' is a table of {_rows_of(source)}, no running text; name one of running text: "
@@ -87,14 +99,16 @@ def _rows_of(corpus: str) -> str:
     return "labelled texts" if CORPORA[corpus].kind == "labelled" else "verses"
 
 
-def read_text(source: str, encoding: str = "utf-8") -> tuple[Text, str]:
+def read_text(source: str, encoding: str = "utf-8", glob: str = "") -> tuple[Text, str]:
     """The whole text in memory, for scoring."""
-    text = open_text(source, encoding)
+    text = open_text(source, encoding, glob)
     return text, text.path.read_bytes().decode("utf-8")
 
 
 def checked_path(source: str) -> Path:
     """A path that can be looked up and recorded."""
+    if not source:
+        raise UsageError("'' names no file; name one")
     try:
         source.encode()
         Path(source).exists()
@@ -129,18 +143,7 @@ def _is_utf8(encoding: str) -> bool:
     return codecs.lookup(encoding).name == "utf-8"
 
 
-def text_files(folder: Path) -> list[Path]:
-    def is_text(path: Path) -> bool:
-        plain = path.with_suffix("") if path.suffix in OPENERS else path
-        return path.is_file() and plain.suffix.lower() in TEXT_SUFFIXES
-
-    found = sorted((path for path in folder.rglob("*") if is_text(path)), key=lambda path: path.parts)
-    if not found:
-        raise DataError(f"{folder} holds no text file ({', '.join(TEXT_SUFFIXES)}, also .gz, .bz2, .xz)")
-    return found
-
-
-def _open_all(paths: list[Path]) -> Iterator[tuple[str, IO[bytes]]]:
+def _open_all(paths: Iterable[Path]) -> Iterator[tuple[str, IO[bytes]]]:
     for path in paths:
         with open_binary(path) as file:
             yield str(path), file
@@ -158,6 +161,11 @@ def open_binary(path: Path) -> IO[bytes]:
 def _open_path(path: Path, encoding: str, ending: str) -> Text:
     if path.suffix in OPENERS or not _is_utf8(encoding) or not path.is_file():  # a pipe can be read only once
         return _spool(_open_all([path]), encoding, path.name, ending)
+    with open_binary(path) as file:
+        named = marked(file.read(4))
+    if named is not None:
+        text = _spool(_open_all([path]), encoding, path.name, ending)
+        return replace(text, notes=(f"{path.name} is read as {named}, which its first bytes name",))
     digest, count = hashlib.sha256(), 0
     with open_binary(path) as file:
         for block in utf8_blocks(str(path), file, encoding):
@@ -166,17 +174,49 @@ def _open_path(path: Path, encoding: str, ending: str) -> Text:
     return Text(path.resolve(), path.name, _not_empty(count, str(path)), digest.hexdigest())
 
 
-def _spool(files: Iterable[tuple[str, IO[bytes]]], encoding: str, name: str, ending: str = ".txt") -> Text:
-    """Write the files, joined by one newline, into the cache as UTF-8."""
+def _open_folder(folder: Path, encoding: str, glob: str) -> Text:
+    """The files chosen, without those that turn out to be no text."""
+    chosen, unreadable = choose_files(folder, glob), list[Skipped]()
+
+    def skip(path: str, error: DataError) -> None:
+        if len(unreadable) + 1 == len(chosen.files):
+            raise error
+        below = Path(path).relative_to(folder).as_posix()
+        unreadable.append(Skipped(below, str(error).removeprefix(path).partition(";")[0].strip()))
+
+    name = folder.name or str(folder.resolve())
+    text = _spool(_open_all(chosen.files), encoding, name, skip=skip)
+    return replace(text, notes=told(name, chosen, unreadable))
+
+
+def _spool(
+    files: Iterable[tuple[str, IO[bytes]]],
+    encoding: str,
+    name: str,
+    ending: str = ".txt",
+    skip: Callable[[str, DataError], None] | None = None,
+) -> Text:
+    """Write the files, joined by one newline, into the cache as UTF-8; `skip` is told of what is no text."""
     folder = make_folder(cache_folder() / "texts")
     partial = folder / f".{os.getpid()}.partial"
-    digest, count = hashlib.sha256(), 0
+    digest, count, joined = hashlib.sha256(), 0, 0
     with write_failures(partial):
         try:
             with partial.open("wb") as out:
-                for block in _joined_blocks(files, encoding):
-                    digest.update(block)
-                    count += out.write(block)
+                for file_name, file in files:
+                    start, before = count, digest.copy()
+                    try:
+                        for block in _joined_blocks(file_name, file, encoding, first=not joined):
+                            digest.update(block)
+                            count += out.write(block)
+                        joined += 1
+                    except DataError as error:
+                        if skip is None:
+                            raise
+                        skip(file_name, error)
+                        count, digest = start, before
+                        out.seek(start)
+                        out.truncate()
             _not_empty(count, name)
             path = kept_path(digest.hexdigest(), ending)
             os.replace(partial, path)
@@ -194,11 +234,10 @@ def keep_text(content: bytes, name: str, licence: str) -> Text:
     return Text(path, name, len(content), digest, licence)
 
 
-def _joined_blocks(files: Iterable[tuple[str, IO[bytes]]], encoding: str) -> Iterator[bytes]:
-    for k, (name, file) in enumerate(files):
-        if k:
-            yield b"\n"
-        yield from utf8_blocks(name, file, encoding)
+def _joined_blocks(name: str, file: IO[bytes], encoding: str, *, first: bool) -> Iterator[bytes]:
+    if not first:
+        yield b"\n"
+    yield from utf8_blocks(name, file, encoding)
 
 
 def _not_empty(count: int, name: str) -> int:
@@ -209,26 +248,33 @@ def _not_empty(count: int, name: str) -> int:
 
 def utf8_blocks(name: str, file: IO[bytes], encoding: str) -> Iterator[bytes]:
     """The file's text as UTF-8, block by block; says where and why if it is no text."""
+    block = _read_block(name, file)
+    named = marked(block) if _is_utf8(encoding) else None
+    encoding = named or encoding
     decoder = codecs.getincrementaldecoder(encoding)()
-    position = newlines = 0
+    position = newlines = written = 0
     while True:
-        block = _read_block(name, file)
         try:
             text = decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
-            _raise_undecodable(name, encoding, block, position, newlines, error)
+            # error.object is the block with the few bytes that the decoder had kept from the one before.
+            where = position - (len(error.object) - len(block)) + error.start
+            line = newlines + error.object[: error.start].count(b"\n") + 1
+            place = f"byte {where:,} (line {line:,}, byte 0x{error.object[error.start : error.start + 1].hex()})"
+            raise DataError(f"{name} {_undecodable(encoding, place, error, marked=named is not None)}") from None
+        except UnicodeError as error:  # such as no mark where UTF-16 needs one
+            raise DataError(f"{name} is not valid {encoding} ({error}); {_remedy(block)}") from None
+        content = text.encode()
         if "\0" in text:
-            line = newlines + text[: text.index("\0")].count("\n") + 1
-            raise DataError(
-                f"{name} looks like a binary file (zero byte in line {line:,}), not like text; "
-                "remove it, or say which encoding it has, for example --encoding utf-16"
-            )
-        if text:
-            yield text.encode()
+            before = text[: text.index("\0")]
+            place = f"byte {written + len(before.encode()):,}, line {newlines + before.count(chr(10)) + 1:,}"
+            raise DataError(f"{name} looks like a binary file (zero at {place}), not like text; {_remedy(block)}")
+        if content:
+            yield content
         if not block:
             return
-        position += len(block)
-        newlines += block.count(b"\n")
+        position, newlines, written = position + len(block), newlines + text.count("\n"), written + len(content)
+        block = _read_block(name, file)
 
 
 def _read_block(name: str, file: IO[bytes]) -> bytes:
@@ -240,19 +286,22 @@ def _read_block(name: str, file: IO[bytes]) -> bytes:
         raise DataError(f"cannot read {name}: {error.strerror or error}") from error
 
 
-def _raise_undecodable(
-    name: str, encoding: str, block: bytes, position: int, newlines: int, error: UnicodeDecodeError
-) -> None:
-    if b"\0" in block:
-        raise DataError(
-            f"{name} looks like a binary file, not like text; "
-            "if it is text, say which encoding it has, for example --encoding utf-16"
-        ) from None
-    # error.object is the block with the few bytes that the decoder had kept from the one before.
-    offset = position - (len(error.object) - len(block)) + error.start
-    line = newlines + error.object[: error.start].count(b"\n") + 1
-    bad = error.object[error.start : error.start + 1].hex()
-    raise DataError(
-        f"{name} is not valid {encoding} at byte {offset:,} (line {line:,}, byte 0x{bad}); "
-        "say which encoding it has, for example --encoding latin-1"
-    ) from None
+def _undecodable(encoding: str, place: str, error: UnicodeDecodeError, *, marked: bool) -> str:
+    """What is wrong at a place, and what to do."""
+    around = error.object[error.object.rfind(b"\n", 0, error.start) + 1 :]
+    if marked:
+        return f"is not valid {encoding}, which its first bytes name, at {place}; mend or remove what is damaged there"
+    if b"\0" in around and _is_utf8(encoding):
+        return f"looks like a binary file, not like text, at {place}; {_remedy(error.object)}"
+    if _is_utf8(encoding) and mostly_utf8(error.object):
+        return f"is not valid {encoding} at {place}; the rest of it is: mend or remove what is damaged there"
+    return f"is not valid {encoding} at {place}; {_remedy(around)}"
+
+
+def _remedy(content: bytes) -> str:
+    """The encoding that would make a text of these bytes, else one of many."""
+    found = suggested(content)
+    if found is not None:
+        return f"it reads as {found}: say --encoding {found}"
+    other = "utf-16" if b"\0" in content else "latin-1"
+    return f"say which encoding it has, if it is text, for example --encoding {other}"

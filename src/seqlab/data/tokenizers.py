@@ -8,13 +8,12 @@ the vocabulary is then the end, which is predicted and writes nothing, and the i
 
 from __future__ import annotations
 
+import codecs
 import copy
 import json
-import re
 import zlib
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +27,16 @@ from seqlab.core.files import canonical_json, sha256_of, write_bytes
 from seqlab.core.registry import TOKENIZERS, look_up
 from seqlab.core.settings.lm import LEAST_VOCABULARY, default_vocab_size
 from seqlab.core.types import Encoding
+from seqlab.data.lexicon import (
+    NEW,
+    Growing,
+    Letters,
+    Lexicon,
+    bytes_before,
+    letters_of,
+    starts_of_words,
+    white_space,
+)
 from seqlab.data.pieces import cut_text
 
 Ids = NDArray[np.int64]
@@ -136,6 +145,16 @@ class Tokenizer(ABC):
 
     def save(self, path: Path) -> None:
         write_bytes(path, self.to_bytes())
+
+
+class WholeCharacters:
+    """Bytes as they come, each character as soon as it is whole; bytes that make none are left out."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("ignore")
+
+    def __call__(self, part: bytes) -> bytes:
+        return self._decoder.decode(part).encode()
 
 
 def refuse_surrogates(text: str) -> None:
@@ -256,55 +275,46 @@ class WordTokenizer(Tokenizer):
     kind = "word"
     unknown_id = UNKNOWN
     least_vocab_size = LEAST_VOCABULARY["word"]
-    _gap_and_word = re.compile(r"(\s*)(\S*)")
-
     most_rare_words = 50_000  # kept to learn spelling from
 
     def __init__(self, words: Sequence[str], rare: RareWords | None = None) -> None:
         self.words, self.rare = list(words), rare or RareWords()
         self.vocab_size = 1 + len(self.words)
-        self._id_of_word = {word: i for i, word in enumerate(self.words, start=1)}
         self._is_gap = [False, *(word.isspace() for word in self.words)]
 
     @classmethod
     def fit(cls, pieces: Iterable[str], vocab_size: int | None = None) -> WordTokenizer:
         size = cls.checked_size(vocab_size)
-        counts: Counter[str] = Counter()
-        for tokens in cls._split(pieces):
-            counts.update(token for token, _ in tokens)
+        counts = cls._counted(pieces)
         ranked = sorted(counts, key=lambda word: (-counts[word], word))
         return cls(ranked[: size - 1], cls._rare(ranked[size - 1 :], counts))
 
     @classmethod
-    def _rare(cls, left_out: list[str], counts: Counter[str]) -> RareWords:
+    def _rare(cls, left_out: list[str], counts: Mapping[str, int]) -> RareWords:
         """If there are too many to keep, a sample that depends on the words alone."""
         kept = sorted(left_out, key=lambda word: (zlib.crc32(word.encode()), word))[: cls.most_rare_words]
         gaps = sum(counts[word] for word in left_out if word.isspace())
         return RareWords(sorted(kept), sum(counts[word] for word in left_out) - gaps, gaps)
 
     @classmethod
-    def _split(cls, pieces: Iterable[str]) -> Iterator[list[tuple[str, int]]]:
-        """(token, byte length of its span) for each piece of one text."""
-        expected = ""  # the gap that needs no token: none at the start, one space after a word
-        for piece in _whole_words(pieces):
-            tokens: list[tuple[str, int]] = []
-            for gap, word in cls._gap_and_word.findall(piece):
-                unusual = gap not in (expected, "")
-                if unusual:
-                    tokens.append((gap, len(gap.encode())))
-                    expected = ""
-                if word:
-                    tokens.append((word, len(word.encode()) + (0 if unusual else len(gap))))
-                    expected = " "
-                elif gap and not unusual:
-                    tokens.append((gap, len(gap)))  # one space at the end of a piece
-                    expected = ""
-            yield tokens
+    def _counted(cls, pieces: Iterable[str]) -> dict[str, int]:
+        """How often every token stands in the text."""
+        seen, texts, counts = Lexicon(), list[str](), Growing(np.int64)
+        for piece, letters, spans in _tokens(pieces):
+            numbers, new = seen.number(piece, letters, spans.starts, spans.ends)
+            texts += new
+            counts.extend(np.zeros(len(new), np.int64))
+            counts.filled[:] += np.bincount(numbers, minlength=len(seen))
+        return dict(zip(texts, counts.filled.tolist(), strict=True))
+
+    @cached_property
+    def _vocabulary(self) -> Lexicon:
+        return Lexicon(self.words)
 
     def encode_pieces(self, pieces: Iterable[str]) -> Iterator[tuple[Ids, Ids]]:
-        for tokens in self._split(pieces):
-            ids = [self._id_of_word.get(token, UNKNOWN) for token, _ in tokens]
-            yield np.array(ids, np.int64), np.array([length for _, length in tokens], np.int64)
+        for piece, letters, spans in _tokens(pieces):
+            known = self._vocabulary.find(piece, letters, spans.starts, spans.ends)
+            yield np.where(known == NEW, UNKNOWN, known + 1), spans.bytes
 
     def spelling(self, token: int, previous: int | None) -> bytes:
         text = "\ufffd" if token == UNKNOWN else self.words[token - 1]
@@ -325,6 +335,45 @@ class WordTokenizer(Tokenizer):
     @classmethod
     def from_content(cls, content: dict[str, Any]) -> WordTokenizer:
         return cls(content["words"], RareWords(**content.get("rare", {})))
+
+
+@dataclass(frozen=True)
+class _Spans:
+    """Where the tokens of a piece are written, and how many bytes the span of each has."""
+
+    starts: Ids
+    ends: Ids
+    bytes: Ids
+
+
+def _tokens(pieces: Iterable[str]) -> Iterator[tuple[str, Letters, _Spans]]:
+    """The tokens of words and white space, piece by piece of one text.
+
+    A piece is cut into white space with the word after it. One space after a word is expected and no token of its
+    own, unless no word comes after it; any other white space is one.
+    """
+    after_word = False
+    for piece in _whole_words(pieces):
+        letters = letters_of(piece)
+        first = starts_of_words(letters)
+        end = np.append(first[1:], len(letters))
+        word = first + _leading_space(letters, first, end)
+        expected = (word - first == 1) & (letters[first] == ord(" ")) & (word < end)
+        expected[0] &= after_word
+        before = bytes_before(letters)
+        # For each: its white space, then its word; what is no token is dropped.
+        starts, ends = np.stack([first, word], 1), np.stack([word, end], 1)
+        spans = before[ends] - before[starts] + np.stack([np.zeros_like(first), expected], 1)
+        kept = (ends > starts) & np.stack([~expected, np.ones_like(expected)], 1)
+        yield piece, letters, _Spans(starts[kept], ends[kept], spans[kept])
+        after_word = bool(word[-1] < end[-1])
+
+
+def _leading_space(letters: Letters, starts: Ids, ends: Ids) -> Ids:
+    """How many letters of each stretch come before its word; a word has no white space inside."""
+    spaces = np.zeros(len(letters) + 1, np.int64)
+    np.cumsum(white_space()[letters], out=spaces[1:])
+    return spaces[ends] - spaces[starts]
 
 
 def _whole_words(pieces: Iterable[str]) -> Iterator[str]:

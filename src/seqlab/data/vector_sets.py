@@ -1,7 +1,7 @@
 """Sets of word vectors that come with packages.
 
 A set is written once into the cache, values first, then the words, with its SHA-256 in a manifest; later
-uses map that file into memory and need neither the package nor pyarrow. A file that no longer matches its
+uses map that file into memory and do not need the package. A file that no longer matches its
 manifest is made anew. To add a set, add an entry to `VECTORS`.
 """
 
@@ -11,18 +11,18 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from seqlab.core.cache import cache_folder
-from seqlab.core.errors import DamageError, DataError, UsageError, nearest
+from seqlab.core.errors import DamageError, UsageError, nearest
 from seqlab.core.files import atomic_write, canonical_json, make_folder, sha256_of, sha256_of_file, write_bytes
 from seqlab.core.reporting import ByteProgress
 from seqlab.data.archives import Archive, read_members
 from seqlab.data.fetching import fetch_archive
+from seqlab.data.parquet import read_strings
 
 VALUE = np.dtype("<f4")
 
@@ -126,11 +126,10 @@ def _load_prepared(entry: VectorSet) -> VectorFile | None:
 
 
 def _prepare(entry: VectorSet, progress: ByteProgress | None) -> VectorFile:
-    parquet = _parquet_reader(entry)  # before the download, which would be in vain without it
     wanted = f"the set of word vectors '{entry.name}'"
     archive = fetch_archive(entry.archive, cache_folder() / "archives", wanted=wanted, progress=progress)
     matrix = _matrix_of_npy(entry, _member(archive, entry.matrix_member))
-    words = _words_of_parquet(entry, parquet, _member(archive, entry.words_member))
+    words = _words_of_parquet(entry, _member(archive, entry.words_member))
     make_folder(entry.path.parent)
     with atomic_write(entry.path) as file:
         file.write(np.ascontiguousarray(matrix).data)
@@ -147,17 +146,6 @@ def _prepare(entry: VectorSet, progress: ByteProgress | None) -> VectorFile:
     )
     write_bytes(_manifest(entry.path), canonical_json({**asdict(vectors), "path": entry.path.name}))
     return vectors
-
-
-def _parquet_reader(entry: VectorSet) -> Any:
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise DataError(
-            f"the word list of '{entry.name}' is a parquet file, which needs pyarrow: "
-            "pip install 'seqlab[vectors]', or name a text file of word vectors"
-        ) from None
-    return parquet
 
 
 def _member(archive: Path, name: str) -> bytes:
@@ -183,12 +171,12 @@ def _matrix_of_npy(entry: VectorSet, content: bytes) -> NDArray[np.float32]:
     return matrix
 
 
-def _words_of_parquet(entry: VectorSet, parquet: Any, content: bytes) -> list[str]:
+def _words_of_parquet(entry: VectorSet, content: bytes) -> list[str]:
     try:
-        words: list[str] = parquet.read_table(io.BytesIO(content), use_threads=False).column(0).to_pylist()
-    except (ValueError, OSError, IndexError) as error:  # pyarrow's own errors are among these
+        words = read_strings(content)
+    except ValueError as error:
         raise _not_as_expected(entry, entry.words_member, error) from error
-    if len(words) != entry.words or not all(isinstance(word, str) and "\n" not in word for word in words):
+    if len(words) != entry.words or any("\n" in word for word in words):
         what = f"{len(words):,} entries, not {entry.words:,} words without newlines"
         raise _not_as_expected(entry, entry.words_member, what)
     return words

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from seqlab.core.errors import DataError, UsageError, nearest
 from seqlab.core.files import sha256_of_file
 from seqlab.core.reporting import ByteProgress
+from seqlab.core.units import number_of
 from seqlab.data.sources import checked_path
 from seqlab.data.vector_sets import VECTORS, load_vector_set
 from seqlab.data.vector_text import check_width, read_vector_text
@@ -46,6 +47,15 @@ class WordVectors:
             f"{self.name}: {found.sum():,} of {words:,} words have a vector ({_percent(found.sum(), words)}; "
             f"{self.lowered.sum():,} of them only in lower case), "
             f"{_percent(tokens[found].sum(), tokens.sum())} of the tokens"
+        )
+
+
+def refuse_without_match(vectors: WordVectors, words: Sequence[str]) -> None:
+    """Vectors of none of the words are of another language, or no vectors of words."""
+    if len(words) and vectors.missing.all():
+        raise DataError(
+            f"{vectors.name}: none of the {number_of(len(words), 'word')} of the text, such as '{words[0]}', has a "
+            "vector; name vectors of its language, or leave out --vectors"
         )
 
 

@@ -63,7 +63,7 @@ def read_words(texts: Sequence[str]) -> Words:
     starts, ends = _spans(letters)
     offsets = np.searchsorted(starts, begins)
     shift = np.repeat(begins[:-1], np.diff(offsets))
-    return Words(_hashes(letters, starts, ends), offsets, starts - shift, ends - shift)
+    return Words(hashes(letters, starts, ends), offsets, starts - shift, ends - shift)
 
 
 def blocks_of(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -104,7 +104,7 @@ def _spans(letters: NDArray[np.uint32]) -> tuple[Places, Places]:
     return starts, ends
 
 
-def _hashes(letters: NDArray[np.uint32], starts: Places, ends: Places) -> Codes:
+def hashes(letters: NDArray[np.uint32], starts: Places, ends: Places) -> Codes:
     powers, inverse = _powers(max(len(letters), BLOCK_CHARACTERS))
     sums = np.zeros(len(letters) + 1, np.uint64)
     np.cumsum(_letter_codes()[letters] * powers[: len(letters)], out=sums[1:])

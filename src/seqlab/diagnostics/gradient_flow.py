@@ -20,7 +20,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from scipy.stats import t as student
 from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError
@@ -184,6 +183,8 @@ def growth_of(norms: Norms) -> Growth:
     slopes = slopes[alive]
     middle, half = float(slopes.mean()), 0.0
     if len(slopes) > 1:
+        from scipy.stats import t as student  # every training imports this file, and few ask
+
         half = float(student.ppf(0.975, len(slopes) - 1) * slopes.std(ddof=1) / math.sqrt(len(slopes)))
     low, high = (middle - half, middle + half) if len(slopes) > 1 else (-math.inf, math.inf)
     return Growth(math.exp(middle), math.exp(low), math.exp(high) if high < 700 else math.inf, len(slopes))

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from seqlab.core.cache import cache_folder
 from seqlab.core.errors import SeqlabError, UsageError
 from seqlab.core.files import canonical_json, sha256_of, write_text
+from seqlab.core.machine import processor_name
 from seqlab.diagnostics.rehearsal import Operation, rehearse
 
 FORMAT = 1
@@ -266,19 +267,11 @@ def probe() -> float:
 def machine_identity() -> dict[str, Any]:
     """What decides how fast operations are, as far as it can be read."""
     return {
-        "processor": _processor(),
+        "processor": processor_name(),
         "system": platform.system(),
         "threads": torch.get_num_threads(),
         "torch": str(torch.__version__),
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def calibration_file() -> Path:

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from seqlab.core.eager import never_compiled
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -137,6 +139,9 @@ SQUASHES = {"exp", "tanh", "sigmoid", "gelu", "silu", "erf", "log", "pow", "sqrt
 NORMS = {"native_layer_norm", "_softmax", "_log_softmax", "_safe_softmax", "_fused_rms_norm", "logsumexp", "var_mean"}
 DRAWS = {"bernoulli", "native_dropout", "rand_like", "uniform", "normal"}
 FUSED_ATTENTION, FUSED_LSTM = "_scaled_dot_product_flash_attention_for_cpu", "mkldnn_rnn_layer"
+
+
+never_compiled(_Watcher.__torch_dispatch__)
 
 
 def _operation(func: Any, args: Any, given: list[Tensor], made: list[Tensor], *, anew: bool) -> Operation:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from seqlab.core.eager import without_numbers
 from seqlab.core.errors import NotFiniteError
 from seqlab.diagnostics.cost import Walk, count_parameters
 from seqlab.diagnostics.cost_terms import Term, Use
@@ -198,7 +199,7 @@ def outline(shape: Shape) -> nn.Module:
 
 @functools.lru_cache(128)
 def _outlined(shape: Shape) -> nn.Module:
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+    with without_numbers():
         return build(shape)
 
 

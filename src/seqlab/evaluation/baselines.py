@@ -26,6 +26,9 @@ from seqlab.models.ngram import NGramLM
 
 MAX_TRAINING_BYTES = 20_000_000
 MAX_XZ_DICTIONARY = 1536 << 20
+PPMD_ORDER = 16
+MIN_PPMD_MEMORY, MAX_PPMD_MEMORY = 1 << 20, 1 << 30
+PPMD_MEMORY_PER_BYTE = 32  # of text: English takes less than 24; one that is full begins anew
 ORDERS = (1, 3, 5, 7)
 
 
@@ -54,7 +57,7 @@ class Baseline:
 
 
 def baselines(train_text: str, held_out: str, *, orders: Sequence[int] = ORDERS) -> list[Baseline]:
-    """Uniform, n-grams and xz; fitted on the training text's last 20 MB at most."""
+    """Uniform, n-grams, xz and PPMd; fitted on the training text's last 20 MB at most."""
     train_text, note = last_bytes(train_text)
     tokenizer, ids = _characters(train_text)
     found = [_baseline("uniform", uniform(tokenizer, held_out).total, held_out, note)]
@@ -62,7 +65,8 @@ def baselines(train_text: str, held_out: str, *, orders: Sequence[int] = ORDERS)
         model = NGramLM.fit(ids, tokenizer.vocab_size, order)
         name = "unigram" if order == 1 else f"{order}-gram"
         found.append(_baseline(name, ModelScorer(model, tokenizer).score(held_out).total, held_out, note))
-    return [*found, _baseline("xz", compressor_nats("xz", train_text, held_out), held_out, note)]
+    packed = ((name, compressor_nats(name, train_text, held_out)) for name in ("xz", "ppmd"))
+    return [*found, *(_baseline(name, nats, held_out, note) for name, nats in packed)]
 
 
 def character_ngram(train_text: str, order: int) -> ModelScorer:
@@ -83,7 +87,8 @@ def compressor_nats(name: str, train_text: str, held_out: str) -> float:
 
         nats = 8 ln 2 · [C(train + held_out) − C(train)]
 
-    gzip looks back 32 KB and bz2 one block of 900 KB; xz has one dictionary that spans both texts.
+    gzip looks back 32 KB and bz2 one block of 900 KB; xz has one dictionary that spans both texts, and ppmd a memory
+    that holds both.
     """
     train, text = train_text.encode(), held_out.encode()
     size = COMPRESSORS[name](len(train) + len(text))
@@ -104,10 +109,19 @@ def _xz_size(total: int) -> Callable[[bytes], int]:
     return lambda content: len(lzma.compress(content, lzma.FORMAT_XZ, lzma.CHECK_NONE, filters=filters))
 
 
+def _ppmd_size(total: int) -> Callable[[bytes], int]:
+    """Prediction by partial matching (variant I of 7-Zip): contexts of up to 16 bytes, all of them kept."""
+    import pyppmd
+
+    memory = min(MAX_PPMD_MEMORY, MIN_PPMD_MEMORY + PPMD_MEMORY_PER_BYTE * total)
+    return lambda content: len(pyppmd.compress(content, max_order=PPMD_ORDER, mem_size=memory, variant="I"))
+
+
 COMPRESSORS: dict[str, Callable[[int], Callable[[bytes], int]]] = {
     "gzip": _gzip_size,
     "bz2": _bz2_size,
     "xz": _xz_size,
+    "ppmd": _ppmd_size,
 }
 
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from seqlab.core.errors import UsageError
 from seqlab.core.types import Surprisals
 
 
@@ -74,11 +75,14 @@ class Figures:
 
 def figures_of(surprisals: Surprisals, text: str) -> Figures:
     """The figures of one scored text; a word is a maximal run of non-space in it."""
+    covered, size = int(surprisals.end[-1]) if len(surprisals) else 0, len(text.encode())
+    if covered != size and not surprisals.lossy:
+        raise UsageError(f"the table covers {covered:,} bytes and the text has {size:,}; give the text that was scored")
     return Figures(
         nats=surprisals.total,
         tokens=len(surprisals),
         characters=len(text),
-        bytes=len(text.encode()),
+        bytes=size,
         words=sum(1 for _ in re.finditer(r"\S+", text)),
         unknown=int(surprisals.unknown.sum()),
         restoration=0.0 if surprisals.restoration is None else float(surprisals.restoration.sum()),

@@ -43,9 +43,9 @@ class Search:
     n_best: int = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.beam <= WIDEST:
+        if not (isinstance(self.beam, int) and 1 <= self.beam <= WIDEST):
             raise UsageError(f"--beam {self.beam} is out of range; it has 1 (greedy) to {WIDEST:,} hypotheses")
-        if not 1 <= self.n_best <= self.beam:
+        if not (isinstance(self.n_best, int) and 1 <= self.n_best <= self.beam):
             raise UsageError(f"--n-best {self.n_best} is out of range; a beam of {self.beam} has 1 to {self.beam}")
         if not 0 <= self.penalty <= STRONGEST:
             raise UsageError(f"--length-penalty {self.penalty} must lie between 0 and {STRONGEST:g}")

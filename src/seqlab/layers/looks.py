@@ -28,6 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from seqlab.core.eager import without_numbers
 from seqlab.core.errors import UsageError
 from seqlab.core.taps import Call, Look, NotHere, Value, Values
 from seqlab.layers.attention import MultiHeadAttention
@@ -153,7 +154,7 @@ def _counterpart(module: nn.RNNBase) -> Any:
     assert kind is not None
     sizes = ("input_size", "hidden_size", "num_layers", "bias", "dropout", "bidirectional")
     options: dict[str, Any] = {name: getattr(module, name) for name in sizes} | kind._options_of(module)
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):  # no first weights are drawn or held
+    with without_numbers():  # no first weights are drawn or held
         layer = kind(**options, recurrent_init="uniform")
     for name, _ in list(layer._shapes()):
         delattr(layer, name)

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
-import torch
-
+from seqlab.core.eager import without_numbers
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.registry import ALL_MODELS, MODELS, look_up
 from seqlab.core.seeding import initialising
@@ -46,7 +45,7 @@ def build_lm_from_settings(settings: LMSettings, vocab_size: int, guide: Guide |
 
 def outline_lm(settings: LMSettings, vocab_size: int) -> Any:
     """The same model without numbers in it (torch's device "meta"): shapes to count, at no memory."""
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+    with without_numbers():
         constructor = look_up(MODELS, settings.model.kind, "model")
         return constructor(vocab_size=vocab_size, **_with_style(_sizes(settings)))
 

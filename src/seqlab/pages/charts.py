@@ -56,7 +56,7 @@ def loss_curve(training: Curve, validation: Curve, *, counted: str, unit: str, t
     axes.set_ylabel(f"loss ({unit.replace('_', ' ')})")
     axes.set_title(title, color=INK, fontsize=11, parse_math=False)
     plain(axes)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="best")
     return png(figure)
 
 

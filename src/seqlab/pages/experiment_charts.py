@@ -24,6 +24,6 @@ def experiment_picture(picture: Any) -> bytes:
     axes.set_xlabel(picture.x)
     axes.set_ylabel(picture.y)
     axes.set_title(picture.title)
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="best")
     plain(axes)
     return png(figure)

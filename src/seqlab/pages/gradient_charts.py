@@ -40,7 +40,7 @@ def lag_picture(curves: Curves, bounds: Mapping[str, float], title: str) -> byte
     axes.set_xlabel("lag k = T − t, in positions")
     axes.set_ylabel("‖∂L_T/∂h_{T−k}‖, relative to lag 1")
     axes.set_title(title)
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="best")
     plain(axes)
     return png(figure)
 
@@ -104,6 +104,6 @@ def memory_picture(
     axes.set_xlabel("lag, in positions (bars at the top: horizon of the untrained model)")
     axes.set_ylabel("accuracy, %")
     axes.set_title(title)
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="best")
     plain(axes)
     return png(figure)

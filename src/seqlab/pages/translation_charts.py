@@ -25,7 +25,7 @@ def score_curve(points: Sequence[tuple[float, float]], copying: float) -> bytes:
     axes.set_ylabel("BLEU (validation, greedy)")
     axes.set_xlim(left=0)
     plain(axes)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="best")
     return png(figure)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from seqlab.core.errors import UsageError
 from seqlab.core.settings.fields import cost_flags, dashed, flags_of, value_of, with_flags
-from seqlab.core.units import parse_budget
+from seqlab.core.units import number_of, parse_budget
 from seqlab.runs.folder import RunFolder
 
 
@@ -39,13 +39,30 @@ def refuse_conflicts(
             )
 
 
-def longer_budget(wanted: str | None, have: str) -> str | None:
-    """The new budget if it is longer than the run's; a shorter one or another unit is refused."""
+def longer_budget(wanted: str | None, have: str, record: Mapping[str, Any]) -> str | None:
+    """The new budget if it is longer than the run's, None if it is the same; refuses a shorter one.
+
+    Steps, tokens and epochs lengthen any run; a time only one whose steps were timed. How many steps tokens and
+    epochs are is known only where the data are.
+    """
     if wanted is None or parse_budget(wanted) == parse_budget(have):
         return None
     new, old = parse_budget(wanted), parse_budget(have)
-    if new.unit != old.unit or new.amount < old.amount:
+    if new.unit == "seconds" and "seconds_per_step" not in record:
         raise UsageError(
-            f"--budget {wanted} conflicts with the run's {have}; a resumed run takes a longer one of its unit"
+            f"--budget {wanted} conflicts with the run's {have}, of which no step was timed; "
+            "say how many steps, tokens or epochs it shall have in all"
         )
+    if new.unit == "steps" and new.amount == record["steps"]:
+        return None
+    shorter = new.amount < (record["steps"] if new.unit == "steps" else old.amount)
+    if shorter and new.unit in (old.unit, "steps"):
+        refuse_shorter(wanted, have, record["steps"])
     return wanted
+
+
+def refuse_shorter(wanted: str, have: str, steps: int) -> NoReturn:
+    raise UsageError(
+        f"--budget {wanted} conflicts with the run's {have} ({number_of(steps, 'step')}); "
+        "a resumed run takes a longer one"
+    )

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from seqlab.core.eager import without_numbers
 from seqlab.core.errors import SeqlabError, UsageError
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import dashed, with_changes
 from seqlab.core.settings.training import TrainingSettings
-from seqlab.core.units import human_bytes, human_moment, human_seconds
+from seqlab.core.units import human_bytes, human_moment, human_seconds, number_of
 from seqlab.diagnostics.cost import optimiser_bytes
 from seqlab.diagnostics.forecast import (
     Memory,
@@ -68,8 +69,8 @@ class Estimate:
         how = "timed" if s.timed else "from the calibration of this machine"
         spread = f"{human_moment(s.low)} to {human_moment(s.high)}"
         found = [
-            f"estimate: {human_moment(s.seconds)} a step ({spread}, {how}), {human_seconds(whole)} for {steps:,} steps "
-            f"and {validations:,} validations",
+            f"estimate: {human_moment(s.seconds)} a step ({spread}, {how}), {human_seconds(whole)} for "
+            f"{number_of(steps, 'step')} and {number_of(validations, 'validation')}",
             f"memory: at most {human_bytes(m.peak)}; {human_bytes(m.process)} are held now, {human_bytes(m.moments)} "
             f"for the optimiser, {human_bytes(m.step)} for a step, {human_bytes(m.reading)} for measuring",
         ]
@@ -96,7 +97,7 @@ def check_weights(task: Task, settings: Any, data: Any) -> None:
 def _bytes_of_weights(task: Task, settings: Any, data: Any) -> int | None:
     """Counted on a model without numbers; None of one that cannot be made so: fitted at once, or somebody's own."""
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        with without_numbers():
             model = task.outline(settings, data.files)
     except Exception:
         return None
@@ -104,7 +105,8 @@ def _bytes_of_weights(task: Task, settings: Any, data: Any) -> int | None:
     training = settings.training
     learning = sum(size for size, learns in weights if learns)
     moments = optimiser_bytes(model, training.optimiser, ema=bool(training.ema))
-    return sum(size for size, _ in weights) + learning + moments
+    tables = sum(table.numel() * table.element_size() for table in model.buffers() if table.is_meta)
+    return sum(size for size, _ in weights) + tables + learning + moments
 
 
 def check_memory(task: Task, settings: Any, model: nn.Module, learning: Learning, data: Any) -> Memory:

@@ -4,6 +4,7 @@ settings.toml           everything asked and decided, versions, seed, threads, c
 model.safetensors       the best weights so far
 checkpoints/            what exact resume needs
 metrics.jsonl           one line per log point, each with a checksum of its own; the last one is final
+metrics.csv             the numbers of these lines as a table, for other programs; it is never read here
 and what the task keeps (tokenizer.json …) and shows (loss.png samples.txt report.html)
 
 Every file that is loaded names the run that it belongs to: a file of another run is refused like a damaged one.
@@ -29,13 +30,16 @@ from seqlab.core.errors import DamageError, SeqlabError, UsageError
 from seqlab.core.files import (
     canonical_json,
     is_partial,
+    is_unicode,
     make_folder,
     remove_partials,
     sha256_of,
+    why_not_writable,
     write_bytes,
     write_failures,
 )
 from seqlab.core.registry import TASKS
+from seqlab.runs.metrics_files import MetricsTable
 
 FORMAT = 3  # 2: files did not name their run; 1: recurrent weights inside torch's modules
 WITHOUT_IDENTITY = 2  # can be loaded, not resumed
@@ -58,11 +62,14 @@ class Stored:
 
 class RunFolder:
     def __init__(self, path: str | Path, identity: str | None = None) -> None:
+        if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path) or not is_unicode(str(path)):
+            raise UsageError(f"{str(path)!a} names no run folder; name one such as runs/mine")
         self.path = Path(path)
         self.settings_file = self.path / "settings.toml"
         self.model_file = self.path / "model.safetensors"
         self.checkpoint_file = self.path / "checkpoints" / "last.safetensors"
         self.metrics_file = self.path / "metrics.jsonl"
+        self.metrics_table = MetricsTable(self.path / "metrics.csv")
         self.report_file = self.path / "report.html"
         self._identity = identity
 
@@ -84,7 +91,7 @@ class RunFolder:
         self._identity = identity
         write_bytes(self._mark, b"")
         make_folder(self.checkpoint_file.parent)
-        for file in (self.metrics_file, self.model_file):
+        for file in (self.metrics_file, self.metrics_table.file, self.model_file):
             file.unlink(missing_ok=True)
 
     @property
@@ -210,6 +217,7 @@ class RunFolder:
     def append_metrics(self, line: Line) -> None:
         with write_failures(self.metrics_file), self.metrics_file.open("ab") as file:
             file.write(self._signed(line))
+        self.metrics_table.add(line, self.read_metrics)
 
     def sync_metrics(self) -> None:
         """Have every line on the disk: a checkpoint counts on those before it."""
@@ -259,6 +267,7 @@ class RunFolder:
         if any(line.get("final") for line in lines):
             self.report_file.unlink(missing_ok=True)  # it shows figures that are no longer the last
         write_bytes(self.metrics_file, b"".join(self._signed(line) for line in kept))
+        self.metrics_table.write(kept)
 
     def final(self) -> Line | None:
         """The line of final figures, if the run has finished."""
@@ -295,6 +304,18 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise DamageError(f"{path} cannot be read as settings: {' '.join(str(error).split())}") from None
 
 
+def read_config(path: str | Path, kind: str) -> dict[str, Any]:
+    """The settings of a settings.toml, of a run of this kind or of somebody's own."""
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"--config {path!r} names no file; name a settings.toml")
+    table = read_toml(Path(path))
+    head = table.get("seqlab")
+    found = head.get("kind", kind) if isinstance(head, dict) else kind
+    if found != kind:
+        raise UsageError(f"--config {path} has the settings of a run of kind '{found}', not '{kind}'")
+    return table
+
+
 @contextlib.contextmanager
 def numbered_folder(parent: Path, stem: str) -> Iterator[Path]:
     """Make the first of stem-1, stem-2, … that does not exist; remove it again if it is still empty at the end."""
@@ -322,5 +343,5 @@ def check_writable(folder: Path) -> None:
         existing = existing.parent
     if not existing.is_dir():
         raise UsageError(f"{existing} is a file, not a folder; choose another --out")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise SeqlabError(f"cannot write into {existing}: permission denied; choose another --out")
+    if (reason := why_not_writable(existing)) is not None:
+        raise SeqlabError(f"cannot write into {existing}: {reason}; choose another --out")

@@ -10,7 +10,8 @@ from typing import Any
 from seqlab.core.errors import UsageError
 from seqlab.core.settings.fields import check_settings, check_threads, from_table, with_flags
 from seqlab.runs.conflicts import longer_budget, refuse_conflicts
-from seqlab.runs.folder import RunFolder, check_writable, read_toml
+from seqlab.runs.folder import RunFolder, check_writable, read_config
+from seqlab.runs.metrics_files import check_tensorboard
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,15 @@ def check_request(request: Request, checks: Checks) -> None:
     check_threads(request.threads)
     asked = with_flags(checks.settings_type(), said)
     check_settings(asked)
+    check_tensorboard(wanted=asked.training.tensorboard)
     if resume and out is None:
         raise UsageError("--resume needs the run's folder: --out runs/…")
     if config and request.from_run:
         raise UsageError("--config and --from both say what the model is; give one of them")
     if config is not None and not resume:
-        checks.new(with_flags(from_table(checks.settings_type, read_toml(Path(config)), str(config)), said), said)
+        checks.new(
+            with_flags(from_table(checks.settings_type, read_config(config, checks.kind), str(config)), said), said
+        )
     if out is not None and resume and not (RunFolder(out).is_free() and said):
         return _check_resumed(RunFolder(out), request, checks)
     if config is None and request.from_run is None and (not resume or said):
@@ -67,4 +71,4 @@ def _check_resumed(folder: RunFolder, request: Request, checks: Checks) -> None:
     settings: Any = from_table(checks.settings_type, stored.table, str(folder.settings_file))
     checks.said(settings, request.said)
     refuse_conflicts(folder, settings, stored.record, request.said, request.threads, checks.may_move)
-    longer_budget(request.said.get("budget"), settings.training.budget)
+    longer_budget(request.said.get("budget"), settings.training.budget, stored.record)

@@ -16,10 +16,12 @@ from seqlab.core.reporting import Reporter
 from seqlab.core.seeding import initialising, seed_dropout
 from seqlab.core.settings.fields import to_table, with_changes
 from seqlab.core.state import pack, unpack
-from seqlab.core.units import parse_budget
+from seqlab.core.units import number_of, parse_budget
 from seqlab.diagnostics.forecast import give_back
+from seqlab.runs.conflicts import refuse_shorter
 from seqlab.runs.estimate import Estimate, check_memory, check_weights, estimate, validations_in
 from seqlab.runs.folder import Line, RunFolder
+from seqlab.runs.metrics_files import Events
 from seqlab.runs.record import identity_of, training_key, validation_key, versions
 from seqlab.runs.run import Run, load_own, save_own
 from seqlab.runs.task import Task
@@ -52,6 +54,7 @@ class Session:
     average: WeightAverage | None = None
     position: Position = field(default_factory=Position)
     expected: Estimate | None = None  # for whoever listens
+    events: Events | None = None
     stop: Callable[[], bool] | None = None
     interrupted: Callable[[], bool] = lambda: False
 
@@ -59,6 +62,13 @@ class Session:
 
     def run(self) -> Run:
         """Train, measure, report; returns the run, which has not finished if it was interrupted."""
+        if not self.settings.training.tensorboard:
+            return self._run()
+        self.events = Events(self.folder.path, self.position.step)
+        with contextlib.closing(self.events):
+            return self._run()
+
+    def _run(self) -> Run:
         outcome = self._train()
         if outcome != "interrupted":
             return self._finish(outcome)
@@ -96,7 +106,7 @@ class Session:
         budget, steps = self.settings.training.budget, self.record["steps"]
         if steps < FEW_STEPS and parse_budget(budget).seconds is not None:
             self.reporter.warn(
-                f"--budget {budget} buys only {steps} steps here: too few to learn much; "
+                f"--budget {budget} buys only {number_of(steps, 'step')} here: too few to learn much; "
                 "give more time or a smaller model"
             )
 
@@ -108,8 +118,11 @@ class Session:
         give_back()  # what the steps held
         line: Line = {"final": True, "step": self.position.step, "outcome": outcome, "best_step": run.step}
         line |= {self.task.counted: self.position.count, "seconds": self.position.seconds}
-        self.folder.append_metrics(line | self.task.measure(run, self.data, self.reporter))
-        self.task.report(run, self.data)
+        with self.reporter.task("measuring", None):
+            figures = self.task.measure(run, self.data, self.reporter)
+        self._write(line | figures)
+        with self.reporter.task("writing the report", None):
+            self.task.report(run, self.data)
         return run
 
     def _run_with_best(self) -> Run:
@@ -154,7 +167,7 @@ class Session:
         finally:
             self.model.train()
         position.lines += 1
-        self.folder.append_metrics({"step": position.step, self.task.counted: position.count} | found)
+        self._write({"step": position.step, self.task.counted: position.count} | found)
 
     def log(self, position: Position, logged: Logged) -> None:
         line: Line = {"step": position.step, self.task.counted: position.count, "seconds": round(position.seconds, 3)}
@@ -162,10 +175,15 @@ class Session:
         line["gradient_norm"] = logged.gradient_norm
         if logged.validation is not None:
             line |= {validation_key(self.task.unit): logged.validation.value, **logged.validation.figures}
-        self.folder.append_metrics(line)
+        self._write(line)
         self.reporter.advance(position.step, self._shown(position, logged))
         if logged.validation is not None:
             self.save(position)
+
+    def _write(self, line: Line) -> None:
+        self.folder.append_metrics(line)
+        if self.events is not None:
+            self.events.add(line)
 
     def _shown(self, position: Position, logged: Logged) -> dict[str, str]:
         """What stands beside the progress bar."""
@@ -347,12 +365,15 @@ def _lengthen(session: Session, budget: str) -> None:
     measured = (record.get("seconds_per_step", 0.0), record.get("seconds_per_validation", 0.0))
     training = session.settings.training
     count = count_steps(parse_budget(budget), learning.batches, lambda: measured, training.eval_every)
+    if count.steps < old.steps:
+        refuse_shorter(budget, training.budget, old.steps)
     session.settings = with_changes(session.settings, {"training": {"budget": budget}})
     session.record = record | {"steps": count.steps}
     session.plan = new = make_plan(session.settings.training, count.steps)
     here = min(position.step, old.steps - 1)
     session.reporter.note(
-        f"longer budget: {old.steps:,} → {new.steps:,} steps; the learning rate at step {position.step:,} changes "
-        f"from {old.schedule(here):.2g} to {new.schedule(position.step):.2g}; the result differs from a run given "
-        "the longer budget at once"
+        f"longer budget: {old.steps:,} → {number_of(new.steps, 'step')}; the schedule is stretched over all of them: "
+        f"at step {position.step:,} the learning rate changes from {old.schedule(here):.2g} to "
+        f"{new.schedule(position.step):.2g}, and it ends at {new.schedule(new.steps - 1):.2g}; the result differs from "
+        "a run given the longer budget at once"
     )

@@ -9,10 +9,12 @@ from typing import Any
 
 from seqlab.core.errors import UsageError
 from seqlab.core.files import make_folder
+from seqlab.core.machine import usable_cores
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import check_threads, cost_flags, from_table, with_flags
+from seqlab.core.units import number_of
 from seqlab.runs.conflicts import longer_budget, refuse_conflicts
-from seqlab.runs.folder import RunFolder, check_writable, numbered_folder, read_toml
+from seqlab.runs.folder import RunFolder, check_writable, numbered_folder, read_config
 from seqlab.runs.run import Run, load, open_settings
 from seqlab.runs.session import begin, go_on, open_folder
 from seqlab.runs.task import Kept, Task
@@ -39,6 +41,9 @@ def train(
     """
     reporter = reporter or Reporter()
     check_threads(threads)
+    if threads is not None and threads > usable_cores():
+        cores = number_of(usable_cores(), "core")
+        reporter.warn(f"--threads {threads:,} on {cores}: threads that share a core wait for each other")
     if resume and out is None:
         raise UsageError("--resume needs the run's folder: --out runs/…")
     folder = None if out is None else RunFolder(out)
@@ -71,8 +76,10 @@ def _start(
     with contextlib.ExitStack() as held:
         folder = _new_folder(folder, task, settings, held)
         if data is None:
-            data = task.prepare(settings, reporter, None if parent is None else Kept(parent.kept))
-        session = begin(task, folder, settings, data, said, parent, reporter)
+            with reporter.task("reading the data", None):
+                data = task.prepare(settings, reporter, None if parent is None else Kept(parent.kept))
+        with reporter.task("planning the training", None):
+            session = begin(task, folder, settings, data, said, parent, reporter)
         session.stop = stop
         _claim(folder, held)
         open_folder(session)
@@ -87,7 +94,7 @@ def asked_settings(
         raise UsageError("--config and --from both say what the model is; give one of them")
     base = task.settings_type()
     if config:
-        base = from_table(task.settings_type, read_toml(Path(config)), str(config))
+        base = from_table(task.settings_type, read_config(config, task.kind), str(config))
     if parent is not None:
         base = task.inherit(parent, said)
     settings = task.fill(with_flags(base, said))
@@ -127,7 +134,7 @@ def _resume(
     _, settings, record = open_settings(folder, task.kind)
     refuse_conflicts(folder, settings, record, said, threads, task.may_move)
     task.check(settings, said)
-    longer = longer_budget(said.get("budget"), settings.training.budget)
+    longer = longer_budget(said.get("budget"), settings.training.budget, record)
     cost = {name: said[name] for name in cost_flags(type(settings)) & said.keys()}
     settings = with_flags(settings, cost)
     with deterministic(record["threads"]), folder.locked():
@@ -135,11 +142,13 @@ def _resume(
         if data is None:
             named = {name: said[name] for name in task.may_move if name in said}
             earlier = Kept(kept, record["checksums"], bool(named))
-            data = task.prepare(with_flags(settings, named), reporter, earlier)
+            with reporter.task("reading the data", None):
+                data = task.prepare(with_flags(settings, named), reporter, earlier)
         _refuse_other_data(data, record, folder)
         if folder.final() is not None and folder.model_file.exists() and longer is None:
             return _finished(folder, record, data, reporter)
-        session = go_on(task, folder, settings, record, data, longer, reporter)
+        with reporter.task("planning the training", None):
+            session = go_on(task, folder, settings, record, data, longer, reporter)
         if cost:
             session.write_settings()
         session.stop = stop

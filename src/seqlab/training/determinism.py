@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
+from seqlab.core.eager import use_deterministic_algorithms
 from seqlab.core.settings.fields import check_threads
 
 
@@ -25,8 +26,8 @@ def deterministic(threads: int | None) -> Iterator[None]:
     """Deterministic kernels, and random draws that leave torch's own generator as it was."""
     former = torch.are_deterministic_algorithms_enabled()
     with using_threads(threads), torch.random.fork_rng(devices=[]):
-        torch.use_deterministic_algorithms(True)
+        use_deterministic_algorithms(True)
         try:
             yield
         finally:
-            torch.use_deterministic_algorithms(former)
+            use_deterministic_algorithms(former)

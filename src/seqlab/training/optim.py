@@ -15,12 +15,14 @@ Averages start at 0, so that the first ones are too small; with bias correction 
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from seqlab.core.eager import never_compiled
 from seqlab.core.settings.fields import filled
 from seqlab.core.settings.training import TrainingSettings
 from seqlab.core.traits import LOOKED_UP, NORM_LAYERS
@@ -29,6 +31,9 @@ ADAMW_BETAS = (0.9, 0.99)
 MOMENTUM = 0.9
 EPS = 1e-8
 Groups = list[dict[str, Any]]
+
+_MARKED = ("zero_grad", "add_param_group", "state_dict", "load_state_dict")
+never_compiled(*(getattr(torch.optim.Optimizer, name) for name in _MARKED))
 
 
 # --------------------------------------------------------------------------- from their equations
@@ -183,6 +188,12 @@ def decay_groups(model: nn.Module, weight_decay: float, on: str = "matrices") ->
 # --------------------------------------------------------------------------- the one that is asked for
 
 
+class AdamW(torch.optim.AdamW):
+    """torch's, with its own step: around it torch puts a guard for its compiler, and loads that for it."""
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
+
+
 def build_optimiser(
     model: nn.Module,
     learning_rate: float,
@@ -198,7 +209,7 @@ def build_optimiser(
     `bias_correction` says otherwise."""
     groups = decay_groups(model, weight_decay, decay_on)
     if kind == "adamw":
-        return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=True)
+        return AdamW(groups, lr=learning_rate, betas=betas, fused=True)
     if kind == "muon":
         return _muon(model, learning_rate, weight_decay, betas, decay_on)
     if kind == "sgd":
@@ -226,7 +237,7 @@ def _muon(
     if turned := part(True):
         parts.append(torch.optim.Muon(turned, lr=learning_rate, adjust_lr_fn="match_rms_adamw"))
     if others := part(False):
-        parts.append(torch.optim.AdamW(others, lr=learning_rate, betas=betas, fused=True))
+        parts.append(AdamW(others, lr=learning_rate, betas=betas, fused=True))
     return Together(*parts)
 
 

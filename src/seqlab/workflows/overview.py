@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from seqlab.core.errors import DamageError, DataError, SeqlabError
+from seqlab.core.errors import DamageError, DataError, SeqlabError, UsageError
 from seqlab.runs.folder import Line, RunFolder, Stored
 
 VALIDATION = "validation_"  # how the key of a validation begins; the task's unit follows
@@ -34,6 +34,8 @@ class RunFacts:
 
 def list_runs(folder: str | Path) -> list[RunFacts]:
     """Every run below a folder, by name; one that is damaged says so in its row."""
+    if not str(folder):
+        raise UsageError("'' names no folder; name one that holds runs")
     place = Path(folder)
     if not place.is_dir():
         raise DataError(f"there is no folder {place}; name one that holds runs")

@@ -102,7 +102,7 @@ def test_baselines_stand_beside_the_models(sheet: Sheet, folders: dict[str, Path
     train = part_of(seqlab.load(folders["char"]), "train")
     assert train is not None
     content = folders["other"].read_text("utf-8")
-    for name in ("gzip", "bz2", "xz"):
+    for name in ("gzip", "bz2", "xz", "ppmd"):
         row = next(r for r in sheet.rows if r["model"] == f"{name} after the training text")
         assert row["nats"] == compressor_nats(name, train, content)
         assert row["tokens"] is row["perplexity_per_token"] is row["interval"] is None

@@ -10,10 +10,10 @@ from seqlab.core.errors import UsageError
 from seqlab.core.registry import ATTENTIONS, CLASSIFIERS
 from seqlab.core.settings.duel import DuelSettings, Rules
 from seqlab.core.settings.fields import (
+    BELOW_ONE,
     COUNT,
     NOT_NEGATIVE,
     POSITIVE,
-    SHARE,
     Limits,
     Preset,
     check_said_of_model,
@@ -98,9 +98,9 @@ class ClassifierSettings:
         kinds=ENCODERS,
     )
     word_dropout: float | None = setting(
-        None, "share of the words and n-grams left out in training", limits=SHARE, kinds=AVERAGE
+        None, "share of the words and n-grams left out in training", limits=BELOW_ONE, kinds=AVERAGE
     )
-    dropout: float | None = setting(None, "share of activations set to zero in training", limits=SHARE)
+    dropout: float | None = setting(None, "share of activations set to zero in training", limits=BELOW_ONE)
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,7 @@ def fill_classify(settings: ClassifySettings) -> ClassifySettings:
     if kind == "average" and settings.model.bayes is False:
         preset = preset | WITHOUT_BAYES
     model, training = fill(settings.model, preset), fill(settings.training, preset)
+    training.check()
     if not training.budget:
         training = dataclasses.replace(training, budget=preset["budget"])
     if kind in POOLINGS_OF and model.pooling not in POOLINGS_OF[kind]:

@@ -8,7 +8,16 @@ from typing import Any
 
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.registry import ALL_MODELS, FITTED_MODELS
-from seqlab.core.settings.fields import Limits, check_group, check_settings, dashed, flags_of, setting, with_flags
+from seqlab.core.settings.fields import (
+    Limits,
+    check_group,
+    check_settings,
+    check_types,
+    dashed,
+    flags_of,
+    setting,
+    with_flags,
+)
 from seqlab.core.settings.lm import LMSettings, model_fields
 from seqlab.core.settings.training import TrainingSettings
 
@@ -72,6 +81,7 @@ def checked_models(models: str | Sequence[str], rules: Rules) -> tuple[str, ...]
 def check_duel(duel: DuelSettings, said: Mapping[str, Any], rules: Rules) -> tuple[str, ...]:
     """The kinds that compete; refuses, in one line each, what cannot be asked of a duel."""
     kinds = checked_models(duel.models, rules)
+    check_types(duel)
     check_group(duel)
     if duel.match not in rules.matches:
         possible = " or ".join(f"--match {match}" for match in rules.matches)

@@ -53,11 +53,14 @@ COUNT = Limits(1, LARGEST)
 POSITIVE = Limits(0, words="must be a number greater than 0", open_below=True)
 NOT_NEGATIVE = Limits(0, words="must be a number of 0 or more")
 SHARE = Limits(0, 1, words="must lie between 0 and 1")
+BELOW_ONE = Limits(0, 1 - 1e-9, words="must be at least 0 and below 1")
 THREADS = Limits(1, 1024, words="must lie between 1 and 1024")
 
 
 def check_threads(threads: int | None) -> None:
     if threads is not None:
+        if not isinstance(threads, int) or isinstance(threads, bool):
+            raise UsageError(f"--threads {threads!r} must be a whole number")
         THREADS.check("threads", threads)
 
 
@@ -143,6 +146,14 @@ def check_group(group: Any) -> None:
         check_value(f, getattr(group, f.name))
     if isinstance(group, ChecksItself):
         group.check()
+
+
+def check_types(group: Any) -> None:
+    """Refuse values of another type than their fields have: what came from a program, not from a command line."""
+    for f in dataclasses.fields(group):
+        value = getattr(group, f.name)
+        if value is not None or f.default is not None:
+            _check_type(flag_of(f), value, f)
 
 
 def check_value(f: Field, value: Any) -> None:

@@ -27,9 +27,9 @@ from seqlab.core.registry import (
     TOKENIZERS,
 )
 from seqlab.core.settings.fields import (
+    BELOW_ONE,
     COUNT,
     NOT_NEGATIVE,
-    SHARE,
     Limits,
     Preset,
     check_settings,
@@ -59,6 +59,7 @@ FOLDS = Limits(2, 100, words="is out of range; a text is cut into 2 to 100 folds
 class DataSettings:
     text: str = setting("", "a text file, folder, .gz/.bz2/.xz, '-' or the name of a corpus", place=True)
     encoding: str = setting("utf-8", "encoding of the text files")
+    glob: str = setting("", "files of a folder to read: '*.py,docs/*.md' (default: known endings of text and code)")
     normalise: str = setting("", "steps applied to the text first, such as lower,digits (see docs/measuring.md)")
     split: str = setting("80/10/10", "training/validation/test shares, contiguous, in percent", check=parse_split)
 
@@ -83,7 +84,7 @@ class ModelSettings:
     )
     size: str | None = setting(None, "small, medium, large or huge (chosen by the budget)", choices=SIZES)
     width: int | None = setting(None, "hidden width", limits=COUNT, kinds=(*NEURAL, "bigram"))
-    depth: int | None = setting(None, "layers", limits=COUNT, kinds=NEURAL)
+    depth: int | None = setting(None, "layers", limits=Limits(1, 1000), kinds=NEURAL)
     heads: int | None = setting(None, "attention heads (transformer)", limits=COUNT, kinds=TRANSFORMER)
     attention: str | None = setting(
         None, "softmax, separable or random_features (transformer)", choices=ATTENTIONS, kinds=TRANSFORMER
@@ -143,7 +144,7 @@ class ModelSettings:
     )
     train_vectors: bool | None = setting(None, "train the word vectors too (bigram)", kinds=("bigram",))
     tied: bool | None = setting(None, "share the embedding with the output layer", kinds=NEURAL)
-    dropout: float | None = setting(None, "dropout probability", limits=SHARE, kinds=NEURAL)
+    dropout: float | None = setting(None, "dropout probability", limits=BELOW_ONE, kinds=NEURAL)
 
 
 @dataclass(frozen=True)
@@ -258,7 +259,9 @@ def fill_lm(settings: LMSettings) -> LMSettings:
     model = fill(model, preset)
     _check_sizes(model)
     _check_guide(settings.model)
-    made = dataclasses.replace(settings, tokenizer=tokenizer, model=model, training=fill(training, preset))
+    training = fill(training, preset)
+    training.check()
+    made = dataclasses.replace(settings, tokenizer=tokenizer, model=model, training=training)
     return made if tokenizer.kind is None else with_tokenizer(made, tokenizer.kind)
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from seqlab.core.errors import UsageError
-from seqlab.core.settings.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Limits, dashed, setting
+from seqlab.core.settings.fields import BELOW_ONE, COUNT, NOT_NEGATIVE, POSITIVE, SHARE, dashed, setting
 from seqlab.core.units import parse_budget
 
 DECAYS = ("cosine", "linear", "constant", "stable")
 OPTIMISERS = ("adamw", "muon", "adam", "adam-l2", "momentum", "momentum-average", "sgd")
-BELOW_ONE = Limits(0, 1 - 1e-9, words="must be at least 0 and below 1")
 HAVE = {  # settings that only some optimisers have
     "momentum": ("momentum", "momentum-average"),
     "bias_correction": ("adam", "adam-l2", "momentum-average"),
@@ -62,6 +61,9 @@ class TrainingSettings:
         None, "steps between validations (chosen so that they cost little time)", limits=COUNT
     )
     patience: int = setting(10, "stop after this many validations without a better one; 0: never", limits=NOT_NEGATIVE)
+    tensorboard: bool = setting(
+        False, "write the metrics for TensorBoard too, in the run folder (needs seqlab[tensorboard])", cost=True
+    )
     seed: int = setting(0, "seed of every random stream", limits=NOT_NEGATIVE)
 
     def check(self) -> None:
@@ -73,6 +75,11 @@ class TrainingSettings:
                 )
         if self.cooldown is not None and self.decay != "stable":
             raise UsageError(f"--cooldown does not apply to --decay {self.decay}; it is for stable")
+        if self.batch is not None and self.accumulate > self.batch:
+            raise UsageError(
+                f"--accumulate {self.accumulate} cuts a batch of {self.batch} into more pieces than it has; "
+                f"the most is {self.batch}, or choose a larger --batch"
+            )
 
 
 def size_for_budget(budget: str) -> str:

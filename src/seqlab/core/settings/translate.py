@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from seqlab.core.registry import PLACEMENTS, SCORES, TRANSLATORS
 from seqlab.core.settings.duel import DuelSettings, Rules
 from seqlab.core.settings.fields import (
+    BELOW_ONE,
     COUNT,
     NOT_NEGATIVE,
     SHARE,
@@ -79,7 +80,7 @@ class TranslatorSettings:
         None, "can copy from the source, and starts by doing so (default: where copying already scores)"
     )
     tied: bool | None = setting(None, "one table of vectors for reading and writing")
-    dropout: float | None = setting(None, "share of activations set to zero in training", limits=SHARE)
+    dropout: float | None = setting(None, "share of activations set to zero in training", limits=BELOW_ONE)
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,7 @@ def fill_translate(settings: TranslateSettings) -> TranslateSettings:
     size = settings.model.size or size_of_budget(settings.training.budget)
     preset = PRESETS.get(kind, PRESETS["transformer"])[size] | {"size": size}
     model, training = fill(settings.model, preset), fill(settings.training, preset)
+    training.check()
     if kind == "transformer":
         check_heads(filled(model.width), filled(model.heads), None, in_pairs=True)
     return dataclasses.replace(settings, model=model, training=training)

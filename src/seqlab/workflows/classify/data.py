@@ -24,7 +24,7 @@ from seqlab.data.labelled import Labelled, kept_source, read_labelled
 from seqlab.data.leaks import leaks
 from seqlab.data.sources import STANDARD_INPUT
 from seqlab.data.splitting import Split, split_rows
-from seqlab.data.vectors import WordVectors, load_vectors
+from seqlab.data.vectors import WordVectors, load_vectors, refuse_without_match
 from seqlab.data.word_ids import IdReader, SeenWords, seen_words
 from seqlab.evaluation.text_baselines import Baseline, fit_baselines
 from seqlab.runs.task import Kept
@@ -271,6 +271,7 @@ def _load(model: ClassifierSettings, words: list[str], seen: SeenWords, reporter
     with reporter.downloading() as progress:
         width = model.width if model.kind == "average" else None  # of the others it is that of the encoder
         vectors = load_vectors(filled(model.vectors), words, width=width, progress=progress)
+    refuse_without_match(vectors, words)
     kept = "are trained further" if model.train_vectors else "stay as they are"
     reporter.note(f"{vectors.coverage([times.get(word, 0) for word in words])}; the vectors {kept}")
     return vectors

@@ -8,7 +8,7 @@ from typing import Any
 
 from seqlab.core.files import write_bytes, write_text
 from seqlab.core.reporting import Reporter
-from seqlab.core.units import human_count, human_seconds
+from seqlab.core.units import human_count, human_seconds, number_of
 from seqlab.evaluation.calibration import Calibration
 from seqlab.pages.charts import loss_curve
 from seqlab.pages.class_charts import accuracy_picture, confusion_picture, reliability_picture
@@ -111,7 +111,7 @@ def _headline(run: Run, final: Line, measured: Measured) -> list[tuple[str, str]
         ),
         (f"{100 * best['accuracy']:.1f} %", f"the best baseline: {best['name']}"),
         (human_count(run.record["parameters"]), "parameters"),
-        (human_seconds(final["seconds"]), f"training, {final['step']:,} steps ({final['outcome']})"),
+        (human_seconds(final["seconds"]), f"training, {number_of(final['step'], 'step')} ({final['outcome']})"),
     ]
 
 

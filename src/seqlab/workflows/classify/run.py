@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from seqlab.core.errors import UsageError
+from seqlab.core.errors import check_texts
 from seqlab.evaluation.calibration import softmax
 from seqlab.evaluation.decisions import logits_of
 from seqlab.runs.run import Run
@@ -45,8 +45,8 @@ class ClassifierRun(Run):
 
     def logits(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> NDArray[np.float64]:
         """(n, K), before the temperature."""
-        if isinstance(texts, str):
-            raise UsageError("predict takes a list of texts; for one text give [text]")
+        check_texts(texts, "what predict reads")
+        texts = list(texts)
         found = [np.zeros((0, len(self.labels)))]
         for start in range(0, len(texts), TEXTS_AT_ONCE):
             some = texts[start : start + TEXTS_AT_ONCE]

@@ -12,7 +12,7 @@ from seqlab.core.errors import UsageError
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.classify import ClassifySettings, check_said_of_classifier, fill_classify
 from seqlab.core.settings.fields import filled, with_changes
-from seqlab.core.units import human_count
+from seqlab.core.units import human_count, number_of
 from seqlab.data.label_batches import LabelBatches
 from seqlab.data.sources import full_place, stem_of
 from seqlab.evaluation.decisions import logits_of
@@ -127,8 +127,9 @@ class Classifying(Task):
         known = "features" if settings.model.kind == "average" else "words"
         note(
             f"{settings.model.kind}: {human_count(data.sizes.features)} {known}, "
-            f"{human_count(record['parameters'])} parameters; {record['steps']:,} steps of {record['batch']} texts; "
-            f"{record['threads']} threads, seed {settings.training.seed}"
+            f"{human_count(record['parameters'])} parameters; {number_of(record['steps'], 'step')} of "
+            f"{number_of(record['batch'], 'text')}; {number_of(record['threads'], 'thread')}, "
+            f"seed {settings.training.seed}"
         )
 
     def shown(self, data: Prepared, loss: float, speed: float) -> dict[str, str]:

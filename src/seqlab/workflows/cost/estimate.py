@@ -92,7 +92,8 @@ def estimate_cost(
     reporter = reporter or Reporter()
     with deterministic(threads):
         known = calibrations(None if calibration is None else Path(calibration), calibrate, reporter)
-        found = counted(request)
+        with reporter.task("counting", None):
+            found = counted(request)
         found = _predicted(found, request, known, reporter)
     page = out if out is not None or run is None else Path(run) / PAGE
     if page is None:

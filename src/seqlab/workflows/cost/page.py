@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seqlab.core.units import human_bytes, human_count, human_flops, human_moment
+from seqlab.core.units import human_bytes, human_count, human_flops, human_moment, number_of
 from seqlab.pages.cost_charts import parts_picture
 from seqlab.pages.render import embedded, render
 from seqlab.workflows.cost import words
@@ -50,7 +50,7 @@ def _headline(found: CostEstimate) -> list[tuple[str, str]]:
         figures.append((human_moment(prediction.step.seconds), "a step, predicted"))
         figures.append((human_bytes(prediction.memory.peak), "at most held by the process, predicted"))
     if found.seconds is not None and found.steps is not None:
-        figures.append((human_moment(found.seconds), f"for {found.steps:,} steps, predicted"))
+        figures.append((human_moment(found.seconds), f"for {number_of(found.steps, 'step')}, predicted"))
     return figures
 
 

@@ -14,6 +14,7 @@ from seqlab.core.reporting import Reporter
 from seqlab.core.seeding import initialising
 from seqlab.core.settings.cost_measured import FEWEST, ScalingSettings
 from seqlab.core.settings.fields import check_group
+from seqlab.core.units import number_of
 from seqlab.diagnostics.forecast import available_bytes
 from seqlab.diagnostics.machine import machine_identity
 from seqlab.diagnostics.scaling import Grid, Growth, grid_of, has_axis, measure_grids
@@ -152,5 +153,4 @@ def _basis(settings: ScalingSettings) -> str:
 def machine_words() -> str:
     """Processor, threads and torch, which decide what was measured."""
     machine = machine_identity()
-    threads = "1 thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
-    return f"{machine['processor']}, {threads}, torch {torch.__version__}"
+    return f"{machine['processor']}, {number_of(machine['threads'], 'thread')}, torch {torch.__version__}"

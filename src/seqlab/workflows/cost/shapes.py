@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import nn
 
+from seqlab.core.eager import without_numbers
 from seqlab.core.seeding import initialising
 from seqlab.core.settings.cost import Asked, Shapes, reads_all_pairs
 from seqlab.core.settings.fields import with_changes
@@ -41,7 +41,7 @@ def build(request: Request) -> nn.Module:
 
 @contextlib.contextmanager
 def _without_numbers() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+    with without_numbers():
         yield
 
 

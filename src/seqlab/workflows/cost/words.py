@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from seqlab.core.settings.cost import COSTED
-from seqlab.core.units import human_bytes, human_count, human_flops, human_moment, parse_budget
+from seqlab.core.units import human_bytes, human_count, human_flops, human_moment, number_of, parse_budget
 from seqlab.diagnostics.cost import Part
 from seqlab.workflows.cost.estimate import CostEstimate
 from seqlab.workflows.cost.record import optimiser_shares
@@ -190,7 +190,7 @@ def prediction(found: CostEstimate) -> list[str]:
     how = "timed on the whole step" if step.timed else "from pieces of it and the calibration of this machine"
     first = (
         f"a step takes {human_moment(step.seconds)} ({human_moment(step.low)} to {human_moment(step.high)}; {how}; "
-        f"{found.threads} {'thread' if found.threads == 1 else 'threads'})"
+        f"{number_of(found.threads, 'thread')})"
     )
     peak = (
         f"the process holds at most {human_bytes(held.peak)}; {human_bytes(held.process)} are held now, "
@@ -213,13 +213,14 @@ def budget(found: CostEstimate) -> str:
             return f"--budget {training.budget} is less than a step takes; the training takes one step all the same"
         low, high = (int(amount / s) for s in (step.high, step.low))
         return (
-            f"--budget {training.budget} buys about {found.steps:,} steps ({low:,} to {high:,}), validations not "
-            "counted; the training times a step again before it starts"
+            f"--budget {training.budget} buys about {number_of(found.steps, 'step')} ({low:,} to {high:,}), "
+            "validations not counted; the training times a step again before it starts"
         )
     between = " to ".join(human_moment(found.steps * s) for s in (step.low, step.high))
     planned = "the run's" if found.request.steps is not None else f"--budget {training.budget}:"
+    take = "takes" if found.steps == 1 else "take"
     return (
-        f"{planned} {found.steps:,} steps take {human_moment(found.steps * step.seconds)} ({between}); "
+        f"{planned} {number_of(found.steps, 'step')} {take} {human_moment(found.steps * step.seconds)} ({between}); "
         "validations and the report come on top"
     )
 

@@ -98,7 +98,10 @@ def text_ids(run: LMRun, text: Any, reporter: Reporter) -> tuple[NDArray[np.int6
     """The tokens of a text, or of the run's own validation part, and what they are called."""
     data = run.settings.data
     with reporter.downloading() as progress:
-        opened = open_text(data.text if text is None else str(text), data.encoding, progress=progress)
+        if text is None:
+            opened = open_text(data.text, data.encoding, data.glob, progress=progress)
+        else:
+            opened = open_text(str(text), data.encoding, progress=progress)
     bounds, where = (0, opened.bytes), opened.name
     if text is None:
         bounds, where = split_bounds(opened, parse_split(data.split))["validation"], f"the validation part of {where}"

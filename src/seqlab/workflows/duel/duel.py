@@ -12,7 +12,7 @@ import torch
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.duel import DuelSettings, check_duel
 from seqlab.core.settings.fields import check_threads
-from seqlab.core.units import human_count, human_seconds, parse_budget
+from seqlab.core.units import human_count, human_seconds, number_of, parse_budget
 from seqlab.runs.folder import RunFolder
 from seqlab.runs.run import Run
 from seqlab.runs.train import train
@@ -83,7 +83,7 @@ def _describe(record: Record, contest: Contest) -> None:
     for entrant in record.entrants:
         words = f"{contest.terms.fitted}, once: no seeds, no sizes, no budget"
         if entrant.cost is not None:
-            words = f"{human_count(entrant.cost.parameters)} parameters, {entrant.steps:,} steps"
+            words = f"{human_count(entrant.cost.parameters)} parameters, {number_of(entrant.steps or 0, 'step')}"
             words += "" if not entrant.deviation else f" ({entrant.deviation:+.2%} {question['match']})"
         reporter.note(f"{entrant.kind}: {'; '.join(filter(None, (entrant.size_words, words)))}")
     left = [entrant for entrant, _, name in record.runs if name not in record.scores]

@@ -64,10 +64,10 @@ class LMContest(Contest):
 
     def __init__(self, source: str, flags: dict[str, Any], reporter: Reporter) -> None:
         with reporter.downloading() as progress:
-            text = open_text(source, flags.get("encoding", "utf-8"), progress=progress)
+            text = open_text(source, flags.get("encoding", "utf-8"), flags.get("glob", ""), progress=progress)
         self.stem = stem_of(source)
         if not _can_be_read_again(source):
-            source, flags = str(text.path), {k: v for k, v in flags.items() if k != "encoding"}
+            source, flags = str(text.path), {k: v for k, v in flags.items() if k not in ("encoding", "glob")}
         super().__init__(source, flags, reporter)
         self.name, self.sha256, self.place = text.name, text.sha256, {"text": source}
         asked = with_flags(LMSettings(), flags)

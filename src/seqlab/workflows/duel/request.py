@@ -10,6 +10,7 @@ from seqlab.core.settings.classify import CLASSIFY_RULES, ClassifierDuelSettings
 from seqlab.core.settings.duel import LM_RULES, DuelSettings, check_duel
 from seqlab.core.settings.fields import check_threads, with_flags
 from seqlab.core.settings.translate import TRANSLATE_RULES, TranslateSettings, TranslatorDuelSettings
+from seqlab.data.folders import check_glob
 from seqlab.data.sources import check_encoding, check_source
 from seqlab.runs.folder import holds_nothing
 from seqlab.workflows.classify.request import check_data
@@ -21,7 +22,8 @@ def check_compare(text: str, asked: dict[str, Any], said: dict[str, Any], out: s
     check_threads(threads)
     check_duel(DuelSettings(**asked), said, LM_RULES)
     check_encoding(said.get("encoding", "utf-8"))
-    check_source(text)
+    check_glob(said.get("glob", ""))
+    check_source(text, said.get("glob", ""))
     check_out(out)
 
 

@@ -132,14 +132,16 @@ def _open(settings: DataSettings, reporter: Reporter, kept: Kept | None) -> Text
 
     What came through a pipe then is taken from the cache, unless it is named, and so read, again.
     """
-    source, encoding = settings.text, settings.encoding
+    source, how = settings.text, (settings.encoding, settings.glob)
     checksums = None if kept is None else kept.checksums
     named = kept is not None and kept.named
     if checksums is not None and not named and not Path(source).is_file() and not Path(source).is_dir():
         spooled = cache_folder() / "texts" / f"{checksums['text']}.txt"
-        source, encoding = (str(spooled), "utf-8") if spooled.exists() else (source, encoding)
+        source, how = (str(spooled), ("utf-8", "")) if spooled.exists() else (source, how)
     with reporter.downloading() as progress:
-        text = open_text(source, encoding, progress=progress)
+        text = open_text(source, *how, progress=progress)
+    for line in text.notes:
+        reporter.note(line)
     if checksums is not None and text.sha256 != checksums["text"]:
         raise UsageError(
             f"{source} is not the text this run was trained on (its checksum differs); restore it, "

@@ -41,7 +41,7 @@ def write_texts(
             parts[row].append(part)
             reporter.advance(done)
         reporter.finish()
-    return [b"".join(written).decode("utf-8", "replace") for written in parts]
+    return [b"".join(written).decode() for written in parts]
 
 
 def _warn_of_unknown(run: LMRun, prompts: list[str], reporter: Reporter) -> None:

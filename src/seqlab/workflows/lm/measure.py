@@ -48,11 +48,23 @@ def measure_run(run: Run, data: Prepared, reporter: Reporter) -> dict[str, Any]:
     """The figures of the validation text and, once, of the test text; None for a part that is empty."""
     scored = {name: score_part(run.model, data, name, reporter) for name in HELD_OUT if data.parts[name].facts.tokens}
     run.measured.update(scored)
+    for name, part in scored.items():
+        _warn_of_guessing(part, name, data.tokenizer.vocab_size, reporter)
     figures = {name: scored[name].figures.as_json() if name in scored else None for name in HELD_OUT}
     best = "test" if "test" in scored else "validation"
     headline = {"label": f"bits/byte ({best})", "value": scored[best].figures.bits_per_byte}
     counted = {} if run.record["steps"] else {"tokens": data.parts["train"].facts.tokens}
     return {"context": str(policy_for(run.model)), **counted, **figures, "headline": headline}
+
+
+def _warn_of_guessing(part: PartScore, name: str, vocab_size: int, reporter: Reporter) -> None:
+    """A uniform guess among V tokens costs ln V nats each; spelling comes on top for any model."""
+    nats = part.nats.mean() - (0.0 if part.spelling is None else part.spelling.mean())
+    if nats >= math.log(vocab_size):
+        reporter.warn(
+            f"{nats:.3f} nats per token of the {name} text, no better than guessing among {vocab_size:,} tokens "
+            f"({math.log(vocab_size):.3f}): nothing was learnt that holds there; give more text or a longer --budget"
+        )
 
 
 def read_part(model: Any, data: Prepared) -> None:

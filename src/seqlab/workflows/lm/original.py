@@ -14,7 +14,7 @@ from seqlab.workflows.lm.run import LMRun
 def original_text(run: LMRun) -> Text | None:
     """The text a run was trained on, if it can still be found unchanged."""
     try:
-        text = open_text(run.settings.data.text, run.settings.data.encoding)
+        text = open_text(run.settings.data.text, run.settings.data.encoding, run.settings.data.glob)
     except SeqlabError:
         return None
     return text if text.sha256 == run.record["text_sha256"] else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seqlab.core.files import write_bytes, write_text
-from seqlab.core.units import human_count, human_seconds
+from seqlab.core.units import human_count, human_seconds, number_of
 from seqlab.data.overlap import Overlap
 from seqlab.data.sources import Text
 from seqlab.pages.charts import loss_curve
@@ -106,4 +106,4 @@ def _what_was_learnt(run: Run, final: Line) -> str:
 def _how_long(final: Line) -> str:
     if "mixture" in final:
         return "fitting the weights"
-    return f"training, {final['step']:,} steps ({final['outcome']})" if final["step"] else "counting"
+    return f"training, {number_of(final['step'], 'step')} ({final['outcome']})" if final["step"] else "counting"

@@ -10,6 +10,7 @@ from seqlab.core.errors import UsageError
 from seqlab.core.settings.fields import check_group, check_threads, from_table, with_flags
 from seqlab.core.settings.generation import GenerationSettings
 from seqlab.core.settings.lm import WINDOWED, LMSettings, check_said, check_vocab_size, fill_lm, refuse_other_model
+from seqlab.data.folders import check_glob
 from seqlab.data.normalise import parse_steps
 from seqlab.data.sources import check_encoding, check_source, checked_path
 from seqlab.runs.folder import RunFolder
@@ -29,9 +30,12 @@ def check_train(
     """Refuse, in one line, what `train_lm` could never do."""
     asked = with_flags(LMSettings(), said)
     check_encoding(asked.data.encoding)
+    check_glob(asked.data.glob)
     parse_steps(asked.data.normalise)
     if from_run is not None and config is None and not resume:
         parent = require_weights(RunFolder(from_run))
+        if parent.kind != "lm":
+            raise UsageError(f"--from {from_run} holds a run of kind '{parent.kind}', not 'lm'")
         have = from_table(LMSettings, parent.table, str(from_run))
         refuse_other_model(have, said, Path(from_run), windowed=have.model.kind in WINDOWED)
     request = Request(said, out, resume, from_run, config, threads)
@@ -43,7 +47,7 @@ def _check_new(asked: LMSettings, said: dict[str, Any]) -> None:
     check_said(settings, said)
     if not settings.data.text:
         raise UsageError("no text is named; for example: seqlab lm train my.txt")
-    check_source(settings.data.text)
+    check_source(settings.data.text, settings.data.glob)
     check_vocab_size(settings)
 
 

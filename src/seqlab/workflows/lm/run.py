@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import overload
 
-from seqlab.core.errors import UsageError
+from seqlab.core.errors import UsageError, check_text, check_texts
 from seqlab.core.seeding import torch_generator
-from seqlab.core.settings.fields import check_group, check_settings, with_changes
+from seqlab.core.settings.fields import check_group, check_settings, check_types, with_changes
 from seqlab.core.settings.generation import GenerationSettings
 from seqlab.core.traits import traits_of
 from seqlab.core.types import Scorer, Surprisals
 from seqlab.data.normalise import normalise, parse_steps
-from seqlab.data.tokenizers import Tokenizer, read_tokenizer
+from seqlab.data.tokenizers import Tokenizer, WholeCharacters, read_tokenizer
 from seqlab.evaluation.mixed import MixtureScorer
 from seqlab.evaluation.normalised import NormalisedScorer
 from seqlab.evaluation.surprisal import ModelScorer
@@ -71,6 +71,7 @@ class LMRun(Run):
 
     def score(self, text: str) -> Surprisals:
         """−ln p of every token of the text, with byte spans."""
+        check_text(text, "what score reads")
         return self.scorer.score(text)
 
     @overload
@@ -110,10 +111,11 @@ class LMRun(Run):
         side, which is faster. (Rounding depends on the batch: in a tie to six digits another token may win.)
         """
         prompts = [prompt] if isinstance(prompt, str) else prompt
+        written = self.stream_each(prompts, tokens, temperature, top_k, top_p, seed)
         parts: list[list[bytes]] = [[] for _ in prompts]
-        for row, part in self.stream_each(prompts, tokens, temperature, top_k, top_p, seed):
+        for row, part in written:
             parts[row].append(part)
-        texts = [b"".join(written).decode("utf-8", "replace") for written in parts]
+        texts = [b"".join(some).decode() for some in parts]
         return texts[0] if isinstance(prompt, str) else texts
 
     def stream(
@@ -125,7 +127,10 @@ class LMRun(Run):
         top_p: float | None = None,
         seed: int = 0,
     ) -> Iterator[bytes]:
-        """The bytes of the continuation, token by token. The unknown class is never generated."""
+        """The bytes of the continuation, token by token: those of whole characters, each when its last byte is there.
+
+        The unknown class is never generated; bytes that make no character are left out.
+        """
         written = self.stream_each([prompt], tokens, temperature, top_k, top_p, seed)
         return (part for _, part in written)
 
@@ -139,6 +144,8 @@ class LMRun(Run):
         seed: int = 0,
     ) -> Iterator[tuple[int, bytes]]:
         """(Number of the prompt, bytes of its next token) as they are written; prompt k has the seed `seed + k`."""
+        check_texts(prompts, "the prompts")
+        check_types(GenerationSettings(tokens, temperature, top_k, top_p, seed))
         check_group(GenerationSettings(tokens=tokens))
         read = [self._ids(prompt) for prompt in prompts]
         written = generate_each(
@@ -156,6 +163,7 @@ class LMRun(Run):
         return [self.tokenizer.begin_id, *self.tokenizer.encode(normalise(prompt, self.steps).text).ids.tolist()]
 
     def _spelt(self, written: Iterator[tuple[int, int]], previous: list[int]) -> Iterator[tuple[int, bytes]]:
+        whole = [WholeCharacters() for _ in previous]
         for row, token in written:
-            yield row, self.tokenizer.token_bytes(token, previous[row])
+            yield row, whole[row](self.tokenizer.token_bytes(token, previous[row]))
             previous[row] = token

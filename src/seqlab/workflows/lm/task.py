@@ -25,8 +25,8 @@ from seqlab.core.settings.lm import (
     with_tokenizer,
 )
 from seqlab.core.traits import traits_of
-from seqlab.core.units import human_count
-from seqlab.data.batching import PairBatches, StreamBatches, WindowBatches
+from seqlab.core.units import human_count, number_of
+from seqlab.data.batching import FEW_TOKENS, PairBatches, StreamBatches, WindowBatches
 from seqlab.data.sources import full_place, stem_of
 from seqlab.data.tokenizers import read_tokenizer
 from seqlab.models.build import MODEL_SIZES, build_lm_from_settings, known_sizes, refuse_unknown_sizes
@@ -203,12 +203,15 @@ class LanguageModelling(Task):
             f"{data.text.name}: {data.text.bytes:,} bytes, {settings.tokenizer.kind} tokens "
             f"{counts} (train / validation / test), vocabulary {data.tokenizer.vocab_size:,}"
         )
+        if data.parts["train"].facts.tokens < FEW_TOKENS:
+            learnt = number_of(data.parts["train"].facts.tokens, "token")
+            session.reporter.warn(f"{learnt} to learn from: so few teach next to nothing; give more text")
         (session.reporter.warn if data.overlap.fraction > MUCH_SHARED else note)(data.overlap.sentence())
         depth = f", depth {model.depth}" if model.depth else ""
         note(
             f"{model.kind} {model.size}: width {model.width}{depth}, "
-            f"{human_count(session.record['parameters'])} parameters; {session.record['steps']:,} steps of "
-            f"{learning.batches.count_per_step:,} tokens; {session.record['threads']} threads, "
+            f"{human_count(session.record['parameters'])} parameters; {number_of(session.record['steps'], 'step')} of "
+            f"{number_of(learning.batches.count_per_step, 'token')}; {number_of(session.record['threads'], 'thread')}, "
             f"seed {settings.training.seed}"
         )
 

@@ -12,7 +12,7 @@ from seqlab.core.reporting import Reporter
 from seqlab.core.settings.lm import ModelSettings
 from seqlab.data.prepare import Part
 from seqlab.data.tokenizers import Tokenizer, WordTokenizer
-from seqlab.data.vectors import WordVectors, load_vectors
+from seqlab.data.vectors import WordVectors, load_vectors, refuse_without_match
 
 
 def read_vectors(model: ModelSettings, tokenizer: Tokenizer, train: Part, reporter: Reporter) -> WordVectors | None:
@@ -24,6 +24,7 @@ def read_vectors(model: ModelSettings, tokenizer: Tokenizer, train: Part, report
         raise UsageError(f"--vectors {source} are vectors of words; take --tokenizer word")
     with reporter.downloading() as progress:
         vectors = load_vectors(source, tokenizer.words, width=model.vector_width, progress=progress)
+    refuse_without_match(vectors, tokenizer.words)
     counts = np.bincount(train.ids, minlength=tokenizer.vocab_size)[1:].tolist()
     kept = "are trained further" if model.train_vectors else "stay as they are"
     reporter.note(

@@ -9,6 +9,7 @@ from typing import Any
 from seqlab.core.errors import UsageError
 from seqlab.core.settings.fields import check_threads, with_flags
 from seqlab.core.settings.lm import LMSettings, check_said, fill_lm
+from seqlab.data.folders import check_glob
 from seqlab.data.normalise import parse_steps
 from seqlab.data.sources import check_encoding, check_source
 from seqlab.runs.folder import RunFolder
@@ -21,11 +22,13 @@ def check_sheet(
     texts: Sequence[str] | None,
     normalise: str,
     encoding: str,
+    glob: str,
     threads: int | None,
 ) -> None:
     """Refuse, in one line, what `perplexity_sheet` could never do."""
     check_threads(threads)
     check_encoding(encoding)
+    check_glob(glob)
     parse_steps(normalise)
     if not texts:
         raise UsageError("no text is named; for example: seqlab lm perplexity runs/mine --on my.txt")
@@ -35,6 +38,8 @@ def check_sheet(
         check_named(folder)
     for text in texts:
         check_source(text)
+    if glob and not any(Path(text).is_dir() for text in texts):
+        raise UsageError(f"--glob '{glob}' chooses files of a folder, and no text is one; leave it out")
 
 
 def check_matrix(domains: Sequence[str | Path], flags: Mapping[str, Any], threads: int | None) -> None:

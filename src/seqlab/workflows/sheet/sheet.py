@@ -98,6 +98,7 @@ def perplexity_sheet(
     normalise: str = "",
     baselines: bool = True,
     encoding: str = "utf-8",
+    glob: str = "",
     context: int | None = None,
     threads: int | None = None,
     reporter: Reporter | None = None,
@@ -108,12 +109,12 @@ def perplexity_sheet(
     """
     reporter = reporter or Reporter()
     steps = parse_steps(normalise)
-    check_sheet(runs, hf, texts, normalise, encoding, threads)
+    check_sheet(runs, hf, texts, normalise, encoding, glob, threads)
     with using_threads(threads):
         loaded = [named_run(name, reporter) for name in _each_once(runs)]
         readers = [reader_of(run if context is None else run.with_context(context)) for run in loaded]
         readers += [_outsider(folder) for folder in _each_once(hf)]
-        read = _named_apart([(source, *read_text(source, encoding)) for source in dict.fromkeys(texts)])
+        read = _named_apart([(source, *_read(source, encoding, glob, reporter)) for source in dict.fromkeys(texts)])
         simple = _baselines(readers, reporter) if baselines else []
         counted = [] if any(_is_the_baseline(reader) for reader in readers) else [reader for reader, _ in simple]
         return make_sheet([*readers, *counted], read, steps, [t for _, t in simple], reporter)
@@ -121,6 +122,13 @@ def perplexity_sheet(
 
 def _each_once(folders: Sequence[str | Path]) -> list[str | Path]:
     return list({Path(folder).resolve(): folder for folder in folders}.values())
+
+
+def _read(source: str, encoding: str, glob: str, reporter: Reporter) -> tuple[Text, str]:
+    text, content = read_text(source, encoding, glob if Path(source).is_dir() else "")
+    for line in text.notes:
+        reporter.note(line)
+    return text, content
 
 
 def _named_apart(texts: list[tuple[str, Text, str]]) -> list[tuple[Text, str]]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seqlab.core.errors import UsageError
+from seqlab.core.errors import UsageError, check_texts
 from seqlab.core.seeding import torch_generator
 from seqlab.core.state import reorder
 from seqlab.data.pair_batches import source_batch
@@ -70,8 +70,7 @@ class Interpreter:
 
     def encode(self, sources: Sequence[str], progress: Progress | None = None) -> Encoding:
         """Read the sources, once: the same value serves every target."""
-        if isinstance(sources, str):
-            raise UsageError("encode takes a list of sentences; for one sentence give [sentence]")
+        check_texts(sources, "the sentences")
         batches, done = [], 0
         for batch in self._encoded(sources):
             batches.append(batch)
@@ -113,6 +112,8 @@ class Interpreter:
         A beam of 1 is greedy; a temperature above 0 draws instead of searching, source k from the stream of number
         `first` + k.
         """
+        if not isinstance(encoding, Encoding):
+            raise UsageError("decode takes what encode gave; to translate sentences at once there is translate")
         if encoding.by != self.identity:
             raise UsageError("this encoding was made by another run; encode the sources with this one")
         if temperature and n_best > 1:
@@ -162,7 +163,7 @@ class Interpreter:
 
     def _text(self, found: Hypothesis) -> str:
         """One line, whatever was drawn: no control characters, one space for white space."""
-        text = self.tokenizer.decode(found.ids)
+        text = b"".join(self.tokenizer.token_stream(found.ids)).decode("utf-8", "ignore")
         plain = "".join(" " if unicodedata.category(sign) == "Cc" else sign for sign in text)
         return " ".join(plain.split())
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from seqlab.core.files import write_bytes, write_text
 from seqlab.core.reporting import Reporter
-from seqlab.core.units import human_count, human_seconds
+from seqlab.core.units import human_count, human_seconds, number_of
 from seqlab.evaluation.translation import sentence_scores
 from seqlab.pages.charts import loss_curve
 from seqlab.pages.render import embedded, flat, render, settings_rows
@@ -78,7 +78,7 @@ def _headline(run: TranslatorRun, final: Line) -> list[tuple[str, str]]:
         ),
         (f"{best['copying']['bleu']:.1f}", "BLEU of copying the source"),
         (human_count(run.record["parameters"]), "parameters"),
-        (human_seconds(final["seconds"]), f"training, {final['step']:,} steps ({final['outcome']})"),
+        (human_seconds(final["seconds"]), f"training, {number_of(final['step'], 'step')} ({final['outcome']})"),
     ]
 
 

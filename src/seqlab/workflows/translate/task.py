@@ -13,7 +13,7 @@ from seqlab.core.errors import UsageError
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import filled, with_changes
 from seqlab.core.settings.translate import TranslateSettings, check_said_of_translator, fill_translate
-from seqlab.core.units import human_count
+from seqlab.core.units import human_count, number_of
 from seqlab.data.pair_batches import PairBatches
 from seqlab.data.sources import full_place, stem_of
 from seqlab.runs.run import Run
@@ -122,8 +122,9 @@ class Translating(Task):
         note(f"copying the source has a BLEU of {copied} (validation): {start}")
         note(
             f"{settings.model.kind} {settings.model.size}: width {settings.model.width}, depth {settings.model.depth}, "
-            f"{record['pieces']:,} pieces, {human_count(record['parameters'])} parameters; {record['steps']:,} steps "
-            f"of about {record['pairs_per_step']} pairs; {record['threads']} threads, seed {settings.training.seed}"
+            f"{record['pieces']:,} pieces, {human_count(record['parameters'])} parameters; "
+            f"{number_of(record['steps'], 'step')} of about {record['pairs_per_step']} pairs; "
+            f"{number_of(record['threads'], 'thread')}, seed {settings.training.seed}"
         )
 
     def shown_validation(self, score: Score) -> str:
