@@ -97,7 +97,7 @@ class GuidedLM(nn.Module):
 
 def guided(z: Tensor, known: Tensor) -> Tensor:
     """z + softplus(a + a_0) · ln p:   z (B, T, V + 1), its last column a; known (B, T, V) -> (B, T, V)"""
-    logits: Tensor = _Led.apply(z, known.to(z.dtype))
+    logits: Tensor = _Led.apply(z, known.to(z.dtype))  # type: ignore[no-untyped-call]
     return logits
 
 
@@ -113,7 +113,7 @@ class _Led(torch.autograd.Function):
         return torch.addcmul(z[..., :vocab_size], F.softplus(a), known)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         a, known = ctx.saved_tensors
         gate = (gradient[..., None, :] @ known[..., None]).squeeze(-1) * torch.sigmoid(a)
         return torch.cat([gradient, gate], -1), None
