@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # Many small operations across several processes: one thread each is faster than a fight for the cores.
-WORKERS ?= 2
+WORKERS ?= 3
 
 .PHONY: help demo test check-long lint types claims bench clean
 
