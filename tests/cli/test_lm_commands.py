@@ -95,7 +95,7 @@ def test_perplexity_prints_every_unit_and_the_context(seqlab_command: Command, t
     assert answer.err.count("was trained on: its figures flatter") == 1
     assert answer.json["comparisons"] == []
     simple = answer.json["baselines"]
-    assert len(simple["rows"]) == 9  # two texts: three compressors and an n-gram, which also has a closed figure
+    assert len(simple["rows"]) == 11  # two texts: four compressors and an n-gram, which also has a closed figure
     assert [c["a"] for c in simple["comparisons"]] == [str(trained)] * 2
     table = seqlab_command("lm", "perplexity", trained, "--on", small_text, "--csv", "tokens.csv")
     assert Path("tokens.csv").read_text().startswith("model,text,token,start,end,unknown,nats")

@@ -17,7 +17,7 @@ MOST_FUNCTIONS = 10
 
 WRONG_USE = [
     ("lm train my.txt --width -1", 2, "--width -1 is too small; the least is 1"),
-    ("lm train my.txt --dropout 2", 2, "--dropout 2.0 must lie between 0 and 1"),
+    ("lm train my.txt --dropout 2", 2, "--dropout 2.0 must be at least 0 and below 1"),
     ("lm train my.txt --model lstmm", 2, "did you mean 'lstm'"),
     ("lm train my.txt --model gru --heads 2", 2, "model 'gru' has no setting 'heads'"),
     ("lm train my.txt --model transformer --carry", 2, "--carry is for rnn, gru, lstm, not for model 'transformer'"),

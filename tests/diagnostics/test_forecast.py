@@ -197,8 +197,9 @@ def test_reading_is_watched_for_its_first_calls() -> None:
                 calls.append(model(ids(1, 4)))
 
     found = rehearse_memory(model, learning_of(model), read)
-    assert len(calls) == forecast.READ_CALLS
-    assert found.reading >= forecast.READ_CALLS * 4 * V * 4  # the logits that are kept
+    assert len(calls) == forecast.READ_CALLS_IN_PIECES
+    kept = forecast.READ_CALLS_IN_PIECES * 4 * V * 4  # logits
+    assert found.reading >= forecast.SCATTER_PIECES * kept
     assert rehearse_memory(model, learning_of(model)).reading == 0
 
 

@@ -328,7 +328,7 @@ def test_a_refused_training_leaves_nothing_and_its_remedy_finishes(
     flags = wanted[0].trial(tmp_path) | {"dropout": 0.0}
     limit(None)
     limit(int(0.45 * checked(wanted).needed))
-    with pytest.raises(UsageError, match="--accumulate 4 would fit, with the same gradients") as caught:
+    with pytest.raises(UsageError, match="--accumulate 8 would fit, with the same gradients") as caught:
         train(wanted[0], flags, out=tmp_path / "run", threads=1)
     assert not (tmp_path / "run").exists()
     run = train(wanted[0], flags | remedy_of(str(caught.value)), out=tmp_path / "run", threads=1)

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from seqlab.core.settings.training import TrainingSettings
+from seqlab.core.traits import traits_of
 from seqlab.core.types import Batch, TokenBatch
 from seqlab.core.units import parse_budget
 from seqlab.diagnostics.cost import optimiser_bytes
@@ -46,6 +47,7 @@ SCATTER, SCATTER_RECOMPUTED, SCATTER_PIECES = 1.25, 2.0, 2.4  # measured: docs/b
 HOLES, MOST_HOLES = 1.5, 200_000_000  # of uneven batches: times their tensors, and bytes at most; measured too
 LOOP_SECONDS = 2e-4  # of the loop itself in each step: clock, signals, progress
 READ_CALLS = 2  # of the model, after which reading holds what it ever will
+READ_CALLS_IN_PIECES = 6  # of a model that carries its state: the first ones are warm-up, of which nothing is looked at
 
 
 # --------------------------------------------------------------------------- memory
@@ -137,7 +139,7 @@ def rehearse_memory(model: nn.Module, learning: Learning, read: Callable[[], Any
     with _untouched(model):
         watched = _Watched(model, learning, batch)
         watched.rehearse_few()
-        reading = 0.0 if read is None else rehearse(read, model, READ_CALLS).peak_bytes
+        reading = 0.0 if read is None else _reading_bytes(read, model)
     return Rehearsal(
         at=watched.peak_bytes,
         rows=watched.rows,
@@ -150,6 +152,13 @@ def rehearse_memory(model: nn.Module, learning: Learning, read: Callable[[], Any
         scatter_pieces=SCATTER_PIECES,
         holes=HOLES if uneven else 0.0,
     )
+
+
+def _reading_bytes(read: Callable[[], Any], model: nn.Module) -> float:
+    """What reading held-out data holds: in pieces, that is taken and freed again and again."""
+    in_pieces = traits_of(model).carries_state
+    watched = rehearse(read, model, READ_CALLS_IN_PIECES if in_pieces else READ_CALLS).peak_bytes
+    return watched * (SCATTER_PIECES if in_pieces else 1.0)
 
 
 def memory_of(model: nn.Module, training: TrainingSettings, rehearsal: Rehearsal, later: int = 0) -> Memory:

@@ -223,7 +223,7 @@ def test_without_any_known_word_the_answer_is_how_common_the_classes_are(
 
 def test_predict_wants_a_list(table: Path, tmp_path: Path) -> None:
     run = train_classifier(table, out=tmp_path / "run", threads=1, bucket_bits=12)
-    with pytest.raises(UsageError, match=r"give \[text\]"):
+    with pytest.raises(UsageError, match=r"of one text: \[text\]"):
         run.predict("one text")
     assert run.predict([]) == []
 

@@ -14,7 +14,7 @@ def test_the_run_folder_is_complete(small_text: Path, tmp_path: Path, tiny: dict
     run = seqlab.train_lm(small_text, out=tmp_path / "run", **tiny)
     names = {p.name for p in run.folder.iterdir()}
     assert names == {
-        "settings.toml", "tokenizer.json", "guide.safetensors", "model.safetensors", "checkpoints",
+        "settings.toml", "tokenizer.json", "guide.safetensors", "metrics.csv", "model.safetensors", "checkpoints",
         "metrics.jsonl", "loss.png", "samples.txt", "report.html",
     }  # fmt: skip
     record = run.record

@@ -176,7 +176,7 @@ def test_wrong_uses_of_a_run(table: Path, tmp_path: Path) -> None:
         run.translate(["sun"], to="german")
     with pytest.raises(UsageError, match="made by another run"):
         run.decode(other.encode(["sun"]), to="french")
-    with pytest.raises(UsageError, match="takes a list"):
+    with pytest.raises(UsageError, match="must be a list of texts, not"):
         run.encode("sun")
     assert run.translate([], to="french") == []
     assert isinstance(run.translate([""], to="french")[0], str)

@@ -64,7 +64,7 @@ def check_named(name: str | Path) -> None:
     """Refuse, in one line, a name that is neither a run nor several that can be mixed."""
     folders = runs_named(name)
     if len(folders) == 1:
-        require_weights(RunFolder(folders[0]))
+        require_weights(RunFolder(name))
     else:
         check_mix(folders)
 
