@@ -57,24 +57,25 @@ def reasons(mutants: list[Mutant]) -> dict[str, str]:
 # --------------------------------------------------------------------------- one change
 
 
-def examine(mutant: Mutant, tree: Tree, files: TestFiles, notes: Notes) -> dict[str, Any]:
+def examine(mutant: Mutant, tree: Tree, files: TestFiles, notes: Notes, *, wide: bool = False) -> dict[str, Any]:
     """Run the tests that may see a change, the likeliest and quickest first, until one does."""
     done: dict[str, None] = {}
-    stages = files.stages(mutant)
+    near, *stages = files.stages(mutant, wide=wide)
+    groups = [near, *(group for stage in stages for group in notes.groups(stage))]
     with tree.changed(mutant):
-        for stage, some in enumerate([*stages, None], start=1):
-            if some is None:  # at last, what shares a fixture or a cache with a test that runs the function
+        for group in [*groups, None]:
+            if group is None:  # at last, what shares a fixture or a cache with a test that runs the function
                 tests = within([k for f in _files_of(done) for k in notes.of(f)], done)
             else:
-                known = [k for file in some for k in notes.of(file)]
+                known = [k for file in group for k in notes.of(file)]
                 tests = within([k for k in known if k.runs(mutant)], done)
-                if not tests and not done and mutant.function is None and stage < len(stages):
+                if not done and not tests and mutant.function is None:
                     tests = within(known, done)
             done |= dict.fromkeys(k.test for k in tests)
             found = tree.run(tests)
             if found.seen:
-                return {"verdict": "seen", "by": found.by, "stage": stage, "tests": len(done)}
-    return {"verdict": "survived", "by": None, "stage": len(stages) + 1, "tests": len(done)}
+                return {"verdict": "seen", "by": found.by, "tests": len(done)}
+    return {"verdict": "survived", "by": None, "tests": len(done)}
 
 
 def _files_of(tests: dict[str, None]) -> list[str]:
@@ -140,6 +141,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--portion", type=int, help="try at most so many now")
     parser.add_argument("--again", action="store_true", help="try those again that survived")
+    parser.add_argument("--wide", action="store_true", help="ask tests too that reach a module through another: slow")
     parser.add_argument("--folder", type=Path, default=ROOT / "build/mutants", help="for results and notes")
     parser.add_argument("--before", default="", metavar="COMMAND", help="put before every run of pytest, such as nice")
     parser.add_argument("--list", action="store_true", help="show the sample, try nothing")
@@ -165,7 +167,7 @@ def main() -> int:
         files, notes = TestFiles(tree.root), Notes(asked.folder / "notes", tree.root, tree.note)
         for k, mutant in enumerate(waiting[: asked.portion], start=1):
             begun = time.perf_counter()
-            line = {"key": mutant.key, "seed": asked.seed} | examine(mutant, tree, files, notes)
+            line = {"key": mutant.key, "seed": asked.seed} | examine(mutant, tree, files, notes, wide=asked.wide)
             line |= {"path": mutant.path, "kind": mutant.kind, "diff": mutant.diff}
             line["seconds"] = round(time.perf_counter() - begun, 1)
             with file.open("a") as out:

@@ -55,21 +55,26 @@ class TestFiles:
         self.root = root
         self.files = sorted(file.relative_to(root).as_posix() for file in (root / "tests").rglob("test_*.py"))
 
-    def stages(self, mutant: Mutant) -> list[list[str]]:
+    def stages(self, mutant: Mutant, *, wide: bool = False) -> list[list[str]]:
         """The file with the module's name and those of its room that import it; the others of its room; others that
-        import it, or a module that does, and those that go through everything."""
+        import it. With `wide`: those that import a module that does, and those that go through everything."""
         module, parts = _module(mutant.path), Path(mutant.path).with_suffix("").parts
         own = [f for f in self.files if Path(f).stem.startswith(f"test_{parts[-1]}")]
-        room = self._of_room(parts)
-        near = _once([f for f in own if f in room], [f for f in room if self._imports(f, module)])
-        stages = [near, [f for f in room if f not in near]]
-        return stages if mutant.room in OWN_TESTS_ONLY else [*stages, [f for f in self._wide(module) if f not in room]]
-
-    def _wide(self, module: str) -> list[str]:
-        users = {_module(file.relative_to(self.root / "src/seqlab").as_posix()) for file in self._users(module)}
         direct = [f for f in self.files if self._imports(f, module)]
+        room = self._of_room(parts)
+        stages = [[*(f for f in own if f in room), *(f for f in direct if f in room)], room]
+        if mutant.room not in OWN_TESTS_ONLY:
+            stages += [direct, self._second(module) if wide else []]
+        done: list[str] = []
+        for stage in stages:
+            stage[:] = [f for f in dict.fromkeys(stage) if f not in done]
+            done += stage
+        return stages
+
+    def _second(self, module: str) -> list[str]:
+        users = {_module(file.relative_to(self.root / "src/seqlab").as_posix()) for file in self._users(module)}
         second = [f for f in self.files if any(self._imports(f, user) for user in users)]
-        return _once(direct, second, [f for f in self.files if f.startswith(EVERYWHERE)])
+        return [*second, *(f for f in self.files if f.startswith(EVERYWHERE))]
 
     def _of_room(self, parts: tuple[str, ...]) -> list[str]:
         """tests/workflows/duel for workflows/duel/judge, if there is such a folder."""
@@ -93,10 +98,6 @@ def _module(path: str) -> str:
     return ("seqlab/" + path.removesuffix(".py").removesuffix("/__init__")).replace("/", ".")
 
 
-def _once(*lists: list[str]) -> list[str]:
-    return list(dict.fromkeys(name for names in lists for name in names))
-
-
 # --------------------------------------------------------------------------- by what they ran
 
 
@@ -107,9 +108,17 @@ class Notes:
         self.folder, self.root, self.run = folder, root, run
         folder.mkdir(parents=True, exist_ok=True)
 
-    def of(self, file: str) -> list[Known]:
+    def groups(self, files: list[str]) -> list[list[str]]:
+        """Those that have notes together, then one after the other: the last ones may not be needed."""
+        noted = [file for file in files if self._note(file).exists()]
+        return [noted, *([file] for file in files if file not in noted)]
+
+    def _note(self, file: str) -> Path:
         content = (self.root / file).read_bytes()
-        note = self.folder / f"{hashlib.sha256(file.encode() + content).hexdigest()[:16]}.json"
+        return self.folder / f"{hashlib.sha256(file.encode() + content).hexdigest()[:16]}.json"
+
+    def of(self, file: str) -> list[Known]:
+        note = self._note(file)
         if not note.exists():
             note.write_text(json.dumps({"file": file, "tests": self.run(file)}))
         return [
