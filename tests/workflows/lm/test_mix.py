@@ -64,7 +64,7 @@ def test_it_is_better_than_each_of_its_members(tmp_path: Path) -> None:
     text.write_bytes(content)
     how: dict[str, Any] = dict(tokenizer="char", threads=1)
     seqlab.train_lm(text, out=tmp_path / "counts", model="ngram", order=7, **how)
-    sizes: dict[str, Any] = dict(width=64, batch=16, context=24, budget="200steps", learning_rate=1e-2)
+    sizes: dict[str, Any] = dict(width=48, batch=16, context=24, budget="150steps", learning_rate=1e-2)
     seqlab.train_lm(text, out=tmp_path / "lstm", model="lstm", guide="none", **sizes, **how)
     run = seqlab.mix(tmp_path / "counts", tmp_path / "lstm", out=tmp_path / "both", threads=1)
     final = run.final
@@ -325,6 +325,15 @@ def test_a_file_of_another_mixture_is_refused(runs: Runs, both: Path, tmp_path: 
             seqlab.load(copy)
         (copy / name).write_bytes(kept)
     assert seqlab.load(copy).generate("a", 5)
+
+
+def test_a_mixture_that_was_killed_while_it_was_measured_is_measured_again(both: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(both, tmp_path / "copy")
+    for name in ("metrics.jsonl", "report.html", "samples.txt"):
+        (copy / name).unlink()
+    final = seqlab.train_lm(out=copy, resume=True).final
+    assert final == seqlab.load(both).final
+    assert (copy / "report.html").exists()
 
 
 def test_lost_weights_cannot_be_made_again_from_the_folder(both: Path, tmp_path: Path) -> None:

@@ -42,8 +42,6 @@ def require_weights(folder: RunFolder) -> Stored:
 def runs_named(name: str | Path) -> list[Path]:
     """The run folders that a name holds: one, or several with '+' between; a folder's own name may hold a '+'."""
     pieces = str(name).split("+")
-    if len(pieces) == 1 or RunFolder(name).has_run():
-        return [Path(name)]
     return _cut(pieces) or ([Path(name)] if Path(name).is_dir() else [Path(piece) for piece in pieces])
 
 
