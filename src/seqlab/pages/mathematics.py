@@ -30,6 +30,34 @@ NICER = (  # spaces and signs as they are set in books
 )  # fmt: skip
 
 
+TOKENS = re.compile(r"\\[A-Za-z]+|\\.|[^\s]")
+OPENS = frozenset(("{", "(", "[", r"\{", r"\left", r"\lVert", r"\lvert", r"\langle", r"\lfloor", r"\lceil"))
+CLOSES = frozenset(("}", ")", "]", r"\}", r"\right", r"\rVert", r"\rvert", r"\rangle", r"\rfloor", r"\rceil"))
+RELATIONS = frozenset(("=", "<", ">", r"\le", r"\ge", r"\ne", r"\approx", r"\to", r"\propto", r"\Rightarrow"))
+BREAKS = RELATIONS | {"+", "-", r"\quad"}
+UNSEEN = frozenset(("{", "}", "^", "_", r"\left", r"\right", r"\mathrm", r"\mathbb", r"\frac", r"\tilde", r"\hat"))
+LONG, WIDE = 20, 36  # signs: a shorter formula stays on one line; a longer piece of one scrolls where there is no room
+
+
+def signs(latex: str) -> int:
+    """How long a formula is, about."""
+    return sum(sign not in UNSEEN for sign in TOKENS.findall(latex))
+
+
+def pieces(latex: str) -> list[str]:
+    """A long formula, cut before its outermost relations and signs: the places where a line may end."""
+    if r"\begin" in latex or signs(latex) <= LONG:
+        return [latex]
+    cuts, depth, before = [0], 0, "="
+    for token in TOKENS.finditer(latex):
+        sign = token[0]
+        if sign in BREAKS and depth == 0 and latex[: token.start()].count("|") % 2 == 0 and before not in BREAKS:
+            cuts.append(token.start())
+        depth += (sign in OPENS) - (sign in CLOSES)
+        before = sign
+    return [latex[a:b] for a, b in zip(cuts, [*cuts[1:], len(latex)], strict=True)]
+
+
 def mathml(latex: str, *, block: bool = False) -> Markup:
     """The formula as MathML; a ValueError with the LaTeX if it is not understood to its last sign."""
     from latex2mathml.converter import convert
@@ -67,9 +95,23 @@ def with_mathematics(text: str, *, strict: bool = False) -> Markup:
     drawn = [escape(begin)]
     for latex, after in zip(pairs[::2], pairs[1::2], strict=True):
         sign = after[:1] if after[:1] in tuple(".,;:)") else ""
-        formula = mathml(latex) if strict else _shown(latex)
-        drawn.append(Markup('<span class="formula">{}{}</span>').format(formula, sign) + escape(after[len(sign) :]))
+        *first, last = [mathml(latex)] if strict else _cut(latex)
+        kind = "formula scrolls" if max(map(signs, pieces(latex))) > WIDE else "formula"
+        drawn += [Markup('<span class="{}">{}</span><wbr>').format(kind, part) for part in first]
+        drawn.append(Markup('<span class="{}">{}{}</span>').format(kind, last, sign) + escape(after[len(sign) :]))
     return Markup("").join(drawn)
+
+
+def _cut(latex: str) -> list[Markup]:
+    """The pieces of a formula; what begins one stands between two sides, as it does in the whole."""
+    from markupsafe import Markup
+
+    try:
+        first, *others = [mathml(piece) for piece in pieces(latex)]
+    except ValueError:
+        return [_shown(latex)]
+    begin = re.compile(r"(<math[^>]*><mrow><mo)\b")
+    return [first, *(Markup(begin.sub(r'\1 form="infix"', str(part))) for part in others)]
 
 
 def line_of_mathematics(latex: str) -> Markup:

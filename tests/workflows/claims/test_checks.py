@@ -224,7 +224,8 @@ def test_mathematics_in_a_terminal(latex: str, plain: str) -> None:
 
 
 def test_the_names_of_figures() -> None:
-    assert label("max |h_t − h_{t−1}|, x^{-2}") == "max |h_t − hₜ₋₁|, x⁻²"
+    assert label("max |h_t − h_{t−1}|, x^{-2}") == "max |hₜ − hₜ₋₁|, x⁻²"
+    assert label("a_max of W_hh and v_b, α_j") == "a_max of W_hh and v_b, αⱼ"
     assert label(r"error of $\sigma$") == "error of σ"
 
 

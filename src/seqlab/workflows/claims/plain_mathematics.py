@@ -54,7 +54,7 @@ class _NotSimple(Exception):
     """It has no form in plain characters."""
 
 
-SCRIPT = re.compile(r"(?<=\w)[_^]\{[^{}$]+\}")
+SCRIPT = re.compile(r"(?<=\w)[_^](?:\{[^{}$]+\}|\w\b)")
 
 
 def readable(text: str) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from markupsafe import Markup
 
 import seqlab
 from seqlab.core.files import write_text
@@ -139,8 +142,13 @@ def _card(one: Checked) -> dict[str, Any]:
         "counterexample": with_mathematics(one.counterexample),
         "steps": [line_of_mathematics(step) for step in (evidence.steps if evidence else ())],
         "forms": [words.form_words(form) for form in one.forms],
-        "about": claim.about,
+        "about": [_with_breaks(place) for place in claim.about],
     }
+
+
+def _with_breaks(place: str) -> Markup:
+    """A long name may go on in another line after a point."""
+    return Markup("<wbr>").join(re.split(r"(?<=[.:])", place))
 
 
 def _rows(findings: Sequence[Finding]) -> list[tuple[bool, Any, str, str, str]]:
