@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -153,6 +154,17 @@ def test_what_cannot_be_meant_is_refused(seqlab_command: Command, words: tuple[s
     answer = seqlab_command(*words)
     assert (answer.code, answer.err.count("\n")) == (2, 1)
     assert message in answer.err
+
+
+def test_a_model_beyond_any_memory_is_refused_before_it_is_made(
+    seqlab_command: Command, small_text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seqlab.workflows.lm.task.LanguageModelling.build", lambda *_: pytest.fail("it was made"))
+    words = ["lm", "train", small_text, "--out", "run", "--tokenizer", "char", "--width", "100000", "--depth", "300"]
+    answer = seqlab_command(*words, "--budget", "2steps")
+    assert (answer.code, answer.err.count("\n"), Path("run").exists()) == (2, 1, False)
+    assert re.search(r"the model's weights, gradients and moments need \d+ TB of memory and ", answer.err)
+    assert "(they would fit with --width " in answer.err
 
 
 def test_word_vectors_of_another_language_are_refused(seqlab_command: Command, small_text: Path) -> None:

@@ -111,6 +111,8 @@ def test_hashes_that_collide_are_told_apart(monkeypatch: pytest.MonkeyPatch, mer
     tokenizer = WordTokenizer.fit([text], 6)
     assert_words_are_plain(tokenizer, text, [text])
     assert [ids.tolist() for ids, _ in merges.encode_pieces(cut_text(text))] == words
+    known = Lexicon(["a", "bc"])
+    assert known.find("abc", letters_of("abc"), np.array([0]), np.array([3])).tolist() == [NEW], "a and bc in a row"
 
 
 def test_texts_are_numbered_as_they_come() -> None:

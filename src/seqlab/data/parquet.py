@@ -61,16 +61,16 @@ def _values_of(content: bytes, chunk: Struct, *, optional: bool) -> list[bytes]:
     while len(values) < chunk[5]:
         reader = _Thrift(content, place)
         header = reader.struct()
+        if header[1] not in (DATA_PAGE, DICTIONARY_PAGE):
+            raise ValueError(f"pages of type {header[1]}")
         if min(header[2], header[3]) < 0:
             raise ValueError("a page of less than nothing")
         place = reader.place + header[3]
         page = _unpacked(content[reader.place : place], chunk[4], header[2])
         if header[1] == DICTIONARY_PAGE:
             words = _plain(page, header[7][1])
-        elif header[1] == DATA_PAGE:
-            values += _of_page(page, header[5], words, optional=optional)
         else:
-            raise ValueError(f"pages of type {header[1]}")
+            values += _of_page(page, header[5], words, optional=optional)
     return values
 
 

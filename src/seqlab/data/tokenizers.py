@@ -350,23 +350,24 @@ def _tokens(pieces: Iterable[str]) -> Iterator[tuple[str, Letters, _Spans]]:
     """The tokens of words and white space, piece by piece of one text.
 
     A piece is cut into white space with the word after it. One space after a word is expected and no token of its
-    own, unless no word comes after it; any other white space is one.
+    own, unless no word comes after it; any other white space is one. (A piece that begins with white space comes after
+    a word, or is the first.)
     """
-    after_word = False
+    begun = False
     for piece in _whole_words(pieces):
         letters = letters_of(piece)
         first = starts_of_words(letters)
         end = np.append(first[1:], len(letters))
         word = first + _leading_space(letters, first, end)
         expected = (word - first == 1) & (letters[first] == ord(" ")) & (word < end)
-        expected[0] &= after_word
+        expected[0] &= begun
         before = bytes_before(letters)
         # For each: its white space, then its word; what is no token is dropped.
         starts, ends = np.stack([first, word], 1), np.stack([word, end], 1)
         spans = before[ends] - before[starts] + np.stack([np.zeros_like(first), expected], 1)
         kept = (ends > starts) & np.stack([~expected, np.ones_like(expected)], 1)
         yield piece, letters, _Spans(starts[kept], ends[kept], spans[kept])
-        after_word = bool(word[-1] < end[-1])
+        begun = True
 
 
 def _leading_space(letters: Letters, starts: Ids, ends: Ids) -> Ids:
