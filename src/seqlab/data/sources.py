@@ -2,6 +2,7 @@
 
 A plain UTF-8 file is read where it lies; anything else (folder, compressed file, other encoding,
 standard input) is written once into the cache, named by its checksum. Newlines are left as they are.
+The files of a folder and the members of a corpus are documents: a text knows where each of them starts.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Text:
     bytes: int
     sha256: str
     licence: str = "your own text"
+    documents: tuple[int, ...] = (0,)  # where each starts, in bytes
 
 
 def open_text(
@@ -52,7 +54,7 @@ def open_text(
     if path.exists() or source == "-":
         return open_file(source, encoding)
     corpus = load_corpus(source, progress=progress)
-    return Text(corpus.path, source, corpus.bytes, corpus.sha256, corpus.licence)
+    return Text(corpus.path, source, corpus.bytes, corpus.sha256, corpus.licence, corpus.documents)
 
 
 def open_file(source: str, encoding: str, ending: str = ".txt") -> Text:
@@ -170,19 +172,22 @@ def _spool(files: Iterable[tuple[str, IO[bytes]]], encoding: str, name: str, end
     """Write the files, joined by one newline, into the cache as UTF-8."""
     folder = make_folder(cache_folder() / "texts")
     partial = folder / f".{os.getpid()}.partial"
-    digest, count = hashlib.sha256(), 0
+    digest, count, starts = hashlib.sha256(), 0, list[int]()
     with write_failures(partial):
         try:
             with partial.open("wb") as out:
-                for block in _joined_blocks(files, encoding):
-                    digest.update(block)
-                    count += out.write(block)
+                for number, (path_of_file, file) in enumerate(files):
+                    start = count + (number > 0)
+                    for block in _joined_blocks(number, path_of_file, file, encoding):
+                        digest.update(block)
+                        count += out.write(block)
+                    starts += [start] if count > start else []  # an empty file is no document
             _not_empty(count, name)
             path = kept_path(digest.hexdigest(), ending)
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)
-    return Text(path, name, count, digest.hexdigest())
+    return Text(path, name, count, digest.hexdigest(), documents=(0, *starts[1:]))
 
 
 def keep_text(content: bytes, name: str, licence: str) -> Text:
@@ -194,11 +199,11 @@ def keep_text(content: bytes, name: str, licence: str) -> Text:
     return Text(path, name, len(content), digest, licence)
 
 
-def _joined_blocks(files: Iterable[tuple[str, IO[bytes]]], encoding: str) -> Iterator[bytes]:
-    for k, (name, file) in enumerate(files):
-        if k:
-            yield b"\n"
-        yield from utf8_blocks(name, file, encoding)
+def _joined_blocks(number: int, name: str, file: IO[bytes], encoding: str) -> Iterator[bytes]:
+    """What the file with this number adds to those before it."""
+    if number:
+        yield b"\n"
+    yield from utf8_blocks(name, file, encoding)
 
 
 def _not_empty(count: int, name: str) -> int:
