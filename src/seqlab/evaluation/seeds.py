@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from seqlab.evaluation.spread import Spread, spread_of
 from seqlab.evaluation.statistics import (
+    FEW_ROWS,
     GATHERED,
     LEVEL,
     NATS_PER_BIT,
@@ -131,7 +132,7 @@ def own_luck(scores: Numbers, sizes: NDArray[Any]) -> float:
         noise = Σ_b Σ_s e² / (S − 1) / (Σ_b sizes)²       e (S, n): the scores less those of the row and of the run
 
     Equally good runs get other rows wrong, so their figures differ by chance, which s² = var_s(figure) holds as
-    well; but the draw of the rows allows for that already. (In a block of text, of hundreds of tokens, it is nothing.)
+    well; but the draw of the rows allows for that already. (In a block of text, of many tokens, it is nothing.)
     """
     rates = scores.sum(1) / sizes.sum()
     if len(scores) < 2 or np.ptp(rates) == 0:
@@ -218,7 +219,7 @@ def interval_of_runs(
     if ordered:
         return over_text([(1.0, runs)], sizes, documents, scale).interval(sizes, documents)
     found = two_level([(1.0, runs)], sizes, resamples=resamples, seed=seed, scale=scale)
-    return Interval(*found.limits, len(sizes))
+    return Interval(*found.limits, len(sizes), enough=FEW_ROWS)
 
 
 def compare_runs(
@@ -241,7 +242,7 @@ def compare_runs(
         p = surely(found.spread.p(found.value), interval)
     else:
         found = two_level(groups, sizes, resamples=resamples, seed=seed, scale=scale)
-        interval = Interval(*found.limits, len(sizes))
+        interval = Interval(*found.limits, len(sizes), enough=FEW_ROWS)
         p = p_value(found.value, found.strayed, telling_rows(a.mean(0) - b.mean(0)))
     spreads = (found.spreads[0], found.spreads[1])
     return SeedDifference(found.value, interval, p, spreads, found.block_variance)

@@ -45,7 +45,7 @@ Places = NDArray[np.int64]
 
 COSINES = 8  # ν at most
 HEARD = 2048  # q at most
-MEMORIES = {0.0: 0.65, 0.1: 0.0875, 0.2: 0.0875, 0.3: 0.0875, 0.4: 0.0875}  # d -> its share of the prior
+MEMORIES = {0.0: 0.8, 0.1: 0.05, 0.2: 0.05, 0.3: 0.05, 0.4: 0.05}  # d -> its share of the prior
 CORRELATIONS = (-0.5, -0.25, 0.0, 0.25, 0.5, 0.7, 0.8)  # ρ, all alike
 FEW_DOCUMENTS = 5  # from here on documents are the unit
 

@@ -1,7 +1,7 @@
 """How sure a figure is: intervals, paired tests between models, Holm's correction.
 
-The tokens of a text are not independent. The text is cut into blocks of about a thousand bytes at white space; a token
-belongs to the block in which it starts. With s_b nats and n_b bytes in block b, bits per byte are
+The tokens of a text are not independent. The text is cut into blocks of about 250 bytes at white space; a token belongs
+to the block in which it starts. With s_b nats and n_b bytes in block b, bits per byte are
 Σ s_b / (ln 2 · Σ n_b); `spread` says how far that strays, neighbouring blocks being alike and documents strangers. An
 interval is the figure ± what its spread reaches with probability 95 %; two models are compared by the interval of their
 difference on the same blocks.
@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from seqlab.core.types import Surprisals
 from seqlab.evaluation.spread import FEW_DOCUMENTS, Spread, spread_of
 
-BLOCK_BYTES = 1000
-FEW_BLOCKS = 30  # below, the interval is called unreliable
+BLOCK_BYTES = 250
+FEW_BLOCKS = 120  # about 30 kB: below, the interval is called unreliable
+FEW_ROWS = 30  # the same of rows, which are independent
 FEW_STRETCHES = 10  # independent ones that the correlation leaves: below, the interval is called too narrow
 LEVEL = 0.95
 NORMAL = 1.96  # standard errors that a 95 % interval reaches to either side
@@ -46,6 +47,7 @@ class Interval:
     blocks: int
     correlation: float = 0.0  # of neighbouring blocks
     documents: int = 1
+    enough: int = FEW_BLOCKS  # blocks
 
     @property
     def by_documents(self) -> bool:
@@ -64,7 +66,7 @@ class Interval:
     @property
     def few(self) -> bool:
         """Too little text to tell how blocks spread. Documents are counted by their own degrees of freedom."""
-        return not self.by_documents and self.blocks < FEW_BLOCKS
+        return not self.by_documents and self.blocks < self.enough
 
     @property
     def slow(self) -> bool:

@@ -57,7 +57,7 @@ def compare_lms(
 
 
 class LMContest(Contest):
-    """A text in blocks of about a thousand bytes; the score of a block is its nats."""
+    """A text in blocks of about 250 bytes; the score of a block is its nats."""
 
     rules, terms = LM_RULES, BITS_PER_BYTE
     task: ClassVar[Task] = LanguageModelling()
