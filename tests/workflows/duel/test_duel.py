@@ -72,7 +72,7 @@ def test_a_duel_from_text_to_verdict(text: Path, tmp_path: Path) -> None:
     assert len({load(run).record["tokenizer_sha256"] for one in duel.contestants for run in one.runs}) == 1
     assert duel.winner is None  # twenty steps teach nobody anything
     assert duel.sentence.startswith("There is no winner: ngram has the least")
-    assert "lstm (20 steps, 0.0068 passes through its training part) and transformer (20 steps" in duel.sentence
+    assert "lstm (20 steps, 0.0081 passes through its training part) and transformer (20 steps" in duel.sentence
     assert "have only begun to learn: this tells who starts fastest, no more; give a longer --budget." in duel.sentence
     assert [(c.a, c.b) for c in duel.comparisons] == list(itertools.combinations(["lstm", "ngram", "transformer"], 2))
     page = (out / "report.html").read_text()
