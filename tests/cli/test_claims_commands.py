@@ -46,7 +46,7 @@ def test_show(seqlab_command: Command) -> None:
         "right is: i counts pairs",
         "identity on random instances, seed 3: reproduced in",
         "✓  largest difference",
-        "right form  wanted     as it is stated",
+        "right form   wanted     as it is stated",
         "counterexample: d = 4, p = 1",
         "the statement as it is made: refuted, largest difference",
         "code: seqlab.layers:SinusoidalPosition",

@@ -127,7 +127,8 @@ def test_at_most_ten_functions_stand_between_the_command_and_the_loop(
     assert len(walk) <= MOST_FUNCTIONS
     page = (SOURCE.parents[1] / "docs" / "architecture.md").read_text()
     described = page.split("## The walk of `seqlab lm train")[1].split("###")[0]
-    assert all(f"{name}`" in described for name in walk), "docs/architecture.md walks past a function"
+    passed_by = [name for name in walk if f"{name}`" not in described]
+    assert not passed_by, "docs/architecture.md walks past a function"
 
 
 def test_conflicts_with_a_run_are_told_before_torch_is_loaded(seqlab_command: Command, small_text: Path) -> None:
