@@ -42,7 +42,7 @@ class BlockStyle:
             **options,
         )
 
-    def block(self, width: int, dropout: float) -> dict[str, Any]:
+    def block(self, width: int, dropout: float = 0.0) -> dict[str, Any]:
         """What a block takes beside its attention."""
         mlp = FeedForward(width, self.hidden, activation=self.activation, gated=self.gated, bias=self.bias_mlp)
         norms = dict(norm=self.norm, eps=self.eps, norm_bias=self.norm_bias, placement=self.placement)
