@@ -204,7 +204,8 @@ def test_interrupted(tmp_path: Path) -> None:
     command.send_signal(signal.SIGINT)
     out, err = command.communicate()  # ends when the last process has let go of its standard error
     assert (command.returncode, out) == (1, "")
-    assert [line for line in err.splitlines() if line != "a test may print"] == [
+    said = [line for line in err.splitlines() if not line.startswith("checking claims")]  # how far, on a slow machine
+    assert [line for line in said if line != "a test may print"] == [
         "running waits.py: code that you chose",
         "seqlab: interrupted",
     ]
