@@ -9,6 +9,7 @@ from seqlab.core.registry import MODELS
 from seqlab.core.settings.fields import flags_of, from_table, to_table, with_flags
 from seqlab.core.settings.lm import (
     CHARACTERS_BELOW,
+    LED_PRESETS,
     PRESETS,
     LMSettings,
     ModelSettings,
@@ -21,9 +22,11 @@ from seqlab.core.settings.training import SIZES, TrainingSettings, size_for_budg
 
 
 def test_what_a_person_says_beats_the_preset() -> None:
-    fitted = fill_lm(with_flags(LMSettings(), {"model": "gru", "width": 99, "budget": "10m"}))
-    assert fitted.model.width == 99
-    assert fitted.model.depth == PRESETS["gru"][fitted.model.size or ""]["depth"]
+    said = {"model": "gru", "width": 99, "budget": "10m"}
+    for guide, presets in (("none", PRESETS), ("ngram", LED_PRESETS)):
+        fitted = fill_lm(with_flags(LMSettings(), said | {"guide": guide}))
+        assert fitted.model.width == 99
+        assert fitted.model.depth == presets["gru"][fitted.model.size or ""]["depth"]
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -60,7 +63,10 @@ def test_the_size_of_the_text_chooses_the_tokens_of_a_led_network() -> None:
     assert tokenizer_for(open_yet, CHARACTERS_BELOW - 1) == "char"
     assert tokenizer_for(open_yet, CHARACTERS_BELOW) == "bpe"
     orders = {kind: with_tokenizer(open_yet, kind).model.order for kind in ("char", "byte", "bpe", "word")}
-    assert orders == {"char": 7, "byte": 7, "bpe": 4, "word": 3}
+    assert orders == {"char": 7, "byte": 7, "bpe": 6, "word": 3}
+    assert default_vocab_size("bpe", 1_200_000, "lstm", "ngram") == default_vocab_size("bpe", 1_200_000, "ngram") == 600
+    assert default_vocab_size("bpe", 10**7, "lstm", "ngram") == 1000
+    assert default_vocab_size("bpe", 1_200_000, "lstm", "none") == 1333
     for said in ({"guide": "none"}, {"vocab_size": 500}, {"tokenizer": "bpe"}):
         decided = fill_lm(with_flags(LMSettings(), {"model": "lstm", **said}))
         assert decided.tokenizer.kind == tokenizer_for(decided, 10) == "bpe"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NoReturn
 
 from seqlab.core.errors import UsageError, nearest
-from seqlab.core.settings.fields import Field, dashed, declared_type, flag_of, flags_of
-from seqlab.core.settings.lm import PRESETS
+from seqlab.core.settings.fields import Field, Preset, dashed, declared_type, flag_of, flags_of
+from seqlab.core.settings.lm import LED_PRESETS, PRESETS
 
 READERS: dict[str, Any] = {"int": int, "float": float, "str": str}
 
@@ -97,8 +97,15 @@ def add_run_folder(parser: argparse.ArgumentParser, default: str) -> Any:
 def preset_table() -> str:
     """The sizes of the presets, for `--help`."""
     rows = ["sizes (--size; if you do not say: small below 100 s, medium below 5 min, large below 30 min, then huge):"]
-    for kind, sizes in PRESETS.items():
+    rows += _preset_rows(PRESETS)
+    rows += ["led by counts (--guide ngram), instead:", *_preset_rows(LED_PRESETS)]
+    return "\n".join(rows)
+
+
+def _preset_rows(presets: Mapping[str, Mapping[str, Preset]]) -> list[str]:
+    rows = []
+    for kind, sizes in presets.items():
         for size, preset in sizes.items():
             figures = ", ".join(f"{dashed(name)} {value}" for name, value in preset.items())
             rows.append(f"  {kind:<15}{size:<8}{figures}")
-    return "\n".join(rows)
+    return rows

@@ -25,10 +25,10 @@ from seqlab.core.settings.fields import (
     with_flags,
 )
 from seqlab.core.settings.lm import (
-    CHARACTERS_BELOW,
     FULL_GRADIENT_VOCABULARY,
     LMSettings,
     check_said,
+    default_vocab_size,
     fill_lm,
     tokenizer_for,
     with_tokenizer,
@@ -83,7 +83,7 @@ class Costed:
 def _fill_lm(settings: LMSettings) -> LMSettings:
     """As of a large text, where only the text would decide on the tokenizer."""
     filled_in = fill_lm(settings)
-    return with_tokenizer(filled_in, tokenizer_for(filled_in, CHARACTERS_BELOW))
+    return with_tokenizer(filled_in, tokenizer_for(filled_in, LARGE_TEXT))
 
 
 TRAINING = ("budget", "batch", "context", "optimiser", "ema", "accumulate", "recompute", "carry", "full_gradient")
@@ -111,8 +111,8 @@ HELP = {
 }
 
 # Unless a person says otherwise; the output names what was assumed.
-VOCABULARIES = {"byte": 256, "char": 100, "word": 10_000, "bpe": 4096}
-BIGRAM_VOCABULARY = 4_000
+LARGE_TEXT = 10**9  # bytes
+VOCABULARIES = {"byte": 256, "char": 100}  # of bpe and word: that of a large text
 AVERAGE_FEATURES, AVERAGE_LENGTH = 500_000, 400  # words and n-grams: known, and of one text
 PIECES, PIECES_OF_A_PAIR = 8_000, 32
 CLASSES, TARGETS = 2, 1
@@ -219,13 +219,17 @@ def shapes_of(asked: Asked) -> Shapes:
 def _of_lm(asked: Asked) -> Shapes:
     model, training = asked.settings.model, asked.settings.training
     kind = filled(asked.settings.tokenizer.kind)
-    default = BIGRAM_VOCABULARY if model.kind == "bigram" else VOCABULARIES.get(kind, VOCABULARIES["bpe"])
+    default = VOCABULARIES.get(kind) or _of_large_text(kind, model) or filled(_of_large_text("bpe", model))
     vocabulary, assumed = _or_assumed(asked.sizes.vocab_size, default, "a vocabulary of {:,} tokens (--vocab-size)")
     rows, length = filled(training.batch), filled(training.context)
     assumed += assumed_of_bigram(asked, vocabulary)
     if model.guide == "ngram":
         assumed += ("a guide whose counts take no memory: they grow with the text (--guide none: no guide)",)
     return Shapes(vocabulary, rows, length, examples=asked.sizes.tokens, assumed=assumed)
+
+
+def _of_large_text(tokenizer: str, model: Any) -> int | None:
+    return default_vocab_size(tokenizer, LARGE_TEXT, model.kind, model.guide)
 
 
 def reads_all_pairs(asked: Asked, vocabulary: int) -> bool:

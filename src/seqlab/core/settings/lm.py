@@ -68,7 +68,7 @@ class DataSettings:
 class TokenizerSettings:
     kind: str | None = setting(
         None,
-        "byte, char, word or bpe (default: bpe; word for bigram; char where counts lead and the text is below 2.5 MB)",
+        "byte, char, word or bpe (default: bpe; word for bigram; char where counts lead and the text is below 1 MB)",
         flag="tokenizer",
         choices=TOKENIZERS,
     )
@@ -225,18 +225,18 @@ PRESETS: dict[str, dict[str, Preset]] = {
 # Models of one's own start from these.
 OWN_MODEL_PRESETS: dict[str, Preset] = PRESETS["gru"]
 
-# With a guide there is less to learn: smaller steps (docs/log.md).
+# With a guide there is less to learn: smaller steps, and where there is time two layers (docs/log.md).
 _LED_RECURRENT: dict[str, Preset] = {
     "small": dict(learning_rate=2e-3),
     "medium": dict(learning_rate=2e-3),
-    "large": dict(learning_rate=2e-3),
-    "huge": dict(learning_rate=2e-3),
+    "large": dict(learning_rate=2e-3, depth=2),
+    "huge": dict(learning_rate=2e-3, depth=2),
 }
 LED_PRESETS: dict[str, dict[str, Preset]] = {"gru": _LED_RECURRENT, "lstm": _LED_RECURRENT}
 COMMON_PRESET: Preset = dict(tied=False, carry=True)
 TOKENIZERS_OF_MODELS = {"bigram": "word"}  # every other model: bpe, or what suits the text
-CHARACTERS_BELOW = 2_500_000  # bytes of training text: where counts lead, characters are better there (docs/log.md)
-NGRAM_ORDERS = {"char": 7, "byte": 7, "bpe": 4, "word": 3}  # docs/log.md
+CHARACTERS_BELOW = 1_000_000  # bytes of training text: where counts lead, characters are better there (docs/log.md)
+NGRAM_ORDERS = {"char": 7, "byte": 7, "bpe": 6, "word": 3}  # docs/log.md
 
 
 def fill_lm(settings: LMSettings) -> LMSettings:
@@ -370,17 +370,20 @@ LEAST_VOCABULARY = {"bpe": 257, "word": 2}  # every byte and one merge; the unkn
 FULL_GRADIENT_VOCABULARY = 5_000  # up to here a step on all pairs is cheap enough to be the better choice
 BYTES_PER_BPE_TOKEN = 900  # of training text for each token of the vocabulary (docs/log.md)
 BPE_VOCABULARY = (320, 4096)
+BYTES_PER_COUNTED_TOKEN = 2000  # where n-grams are counted, shorter tokens are better: they are met more often
+COUNTED_BPE_VOCABULARY = (320, 1000)
 WORD_VOCABULARY, BIGRAM_VOCABULARY = 10_000, 4_000
 
 
-def default_vocab_size(kind: str, train_bytes: int, model: str = "") -> int | None:
+def default_vocab_size(kind: str, train_bytes: int, model: str = "", guide: str | None = None) -> int | None:
     """BPE: one token for so many bytes of training text, within a range; byte and char have no choice.
 
     The bigram's cost grows with the square of its words: it takes fewer.
     """
     if kind == "bpe":
-        least, most = BPE_VOCABULARY
-        return min(most, max(least, train_bytes // BYTES_PER_BPE_TOKEN))
+        counted = "ngram" in (model, guide)
+        least, most = COUNTED_BPE_VOCABULARY if counted else BPE_VOCABULARY
+        return min(most, max(least, train_bytes // (BYTES_PER_COUNTED_TOKEN if counted else BYTES_PER_BPE_TOKEN)))
     if kind == "word":
         return BIGRAM_VOCABULARY if model == "bigram" else WORD_VOCABULARY
     return None

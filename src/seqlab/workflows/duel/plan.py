@@ -39,7 +39,7 @@ def flags_for(kind: str, said: dict[str, Any]) -> dict[str, Any]:
 def with_one_tokenizer(said: dict[str, Any], train_bytes: int) -> dict[str, Any]:
     """The same tokens for every model: bpe, if nobody says otherwise."""
     kind = said.get("tokenizer", "bpe")
-    size = default_vocab_size(kind, train_bytes)
+    size = default_vocab_size(kind, train_bytes, guide=said.get("guide"))
     has_choice = look_up(TOKENIZERS, kind, "tokenizer").least_vocab_size is not None
     return {"tokenizer": kind} | ({"vocab_size": size} if has_choice else {}) | UNLED | said
 

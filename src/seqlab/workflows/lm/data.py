@@ -188,7 +188,7 @@ def _learnt_tokenizer(text: Text, bounds: tuple[int, int], settings: LMSettings,
     tokenizer_type = look_up(TOKENIZERS, kind, "tokenizer")
     if asked is not None and tokenizer_type.least_vocab_size is None:
         raise UsageError(f"--vocab-size is not a choice for the tokenizer '{kind}'; leave it out")
-    wanted = asked or default_vocab_size(kind, size, settings.model.kind)
+    wanted = asked or default_vocab_size(kind, size, settings.model.kind, settings.model.guide)
     with reporter.task("learning the tokenizer", size):
         advance = _adding_up(reporter)
 
