@@ -76,8 +76,7 @@ def place_chart(names: Sequence[str], places: Sequence[str], shares: NDArray[Any
         for column in range(len(places)):
             value = shares[row, column]
             if value == value:
-                ink = "#ffffff" if value > 0.6 else INK
-                axes.text(column, row, f"{100 * value:.0f}", ha="center", va="center", fontsize=7, color=ink)
+                axes.text(column, row, f"{100 * value:.0f}", ha="center", va="center", fontsize=7, color=INK)
     axes.set_xticks(range(len(places)), [folded(place, 12) for place in places])
     axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.tick_params(length=0, labelsize=8, labelcolor=INK)
