@@ -23,7 +23,7 @@ PAIR_HEADER = ["pair", "difference", "95 % interval", "p", "verdict"]
 def model_header(terms: Terms) -> list[str]:
     """The figure first: it is what a reader looks for, and what a narrow screen must show."""
     costs = [terms.flops] if terms.flops else []
-    return ["model", terms.column, "95 % interval", "seeds", "sizes", "parameters", *costs, "time", terms.counted]
+    return ["model", terms.column, "95 % interval", "seeds", "parameters", *costs, "time", terms.counted, "sizes"]
 
 
 def model_rows(duel: Duel) -> list[list[str]]:
@@ -44,11 +44,11 @@ def _model_row(contestant: Contestant, match: str) -> list[str]:
         terms.number(contestant.value),
         f"{terms.number(interval.low)} – {terms.number(interval.high)}",
         "fitted" if entrant.fitted else str(contestant.seeds),
-        entrant.size_words,
         f"{count} {terms.learnt}" if entrant.fitted else f"{count}{off.get('parameters', '')}",
         *([_flops(entrant.cost) + off.get("flops", "")] if terms.flops else []),
         human_seconds(contestant.seconds),
         human_count(contestant.count),
+        entrant.size_words,
     ]
 
 

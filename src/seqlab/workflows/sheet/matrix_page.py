@@ -17,7 +17,7 @@ def matrix_page(matrix: Matrix, picture: bytes, gaps_picture: bytes) -> str:
         "matrix.html.j2",
         title=f"{', '.join(matrix.domains)}: every model on every text",
         folder=matrix.folder,
-        header=["model trained on ↓, text read →", *matrix.domains],
+        header=["model trained on", *(f"reads {name}" for name in matrix.domains)],
         rows=_cells(matrix),
         picture_of_bits=embedded(picture),
         gap_header=["trained on", "reads", "gap", "95 % interval", *classes],
@@ -52,6 +52,6 @@ def _sentence(model: str, text: str, gap: float, shares: dict[str, float]) -> st
     """The gap and the class that makes most of it."""
     name, most = max(shares.items(), key=lambda share: abs(share[1]))
     return (
-        f"The model of {model} pays {gap:+.3f} bits per byte on {text}, compared with the model of {text} itself; "
-        f"the largest share is {name} ({most:+.3f})"
+        f"On {text} the model of {model} pays {abs(gap):.3f} bits per byte {'more' if gap > 0 else 'less'} than the "
+        f"model of {text} itself; the largest share is {name} ({most:+.3f})"
     )
