@@ -30,6 +30,7 @@ Command = Callable[..., Answer]
 def seqlab_command(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Run `seqlab WORDS…` in an empty folder; gives exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def run(*words: object) -> Answer:
         capfd.readouterr()

@@ -143,8 +143,8 @@ def test_compare(seqlab_command: Command, reviews_csv: Path) -> None:
         (["report", "nowhere"], 2, "there is no run folder nowhere"),
         (["compare", "my.csv"], 2, "--models names no model; for example --models average,lstm,transformer"),
         (["compare", "my.csv", "--models", "average,ngram"], 2, "unknown model 'ngram'"),
-        (["compare", "my.csv", "--models", "average", "--seed", "3"], 2, "say how many with --seeds"),
-        (["compare", "my.csv", "--models", "gru", "--ngrams", "2"], 2, "none of gru has it"),
+        (["compare", "my.csv", "--models", "average,gru", "--seed", "3"], 2, "say how many with --seeds"),
+        (["compare", "my.csv", "--models", "gru,lstm", "--ngrams", "2"], 2, "none of gru, lstm has it"),
     ],
 )
 def test_wrong_use_is_one_line(

@@ -226,8 +226,8 @@ def test_optimisers_compete_with_learning_rates_of_their_own(seqlab_command: Com
         (("--width", "8"), "--width is for a duel"),
         (("--duel", "adamw,sgdd", "--on", "text.txt"), "unknown optimiser 'sgdd'; did you mean 'sgd'"),
         (("--duel", "sgd,sgd", "--on", "text.txt"), "names 'sgd' twice"),
-        (("--duel", "sgd", "--on", "text.txt", "--heads", "2"), "model 'gru' has no setting 'heads'"),
-        (("--duel", "sgd", "--on", "text.txt", "--learning-rate", "1"), "unknown option --learning-rate"),
+        (("--duel", "sgd,muon", "--on", "text.txt", "--heads", "2"), "model 'gru' has no setting 'heads'"),
+        (("--duel", "sgd", "--on", "text.txt"), "--duel names sgd alone; a duel needs two optimisers, such as adamw"),
     ],
     ids=str,
 )

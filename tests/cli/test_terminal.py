@@ -153,6 +153,71 @@ def test_columns_line_up() -> None:
     ]
 
 
+WIDE = ["run", "text", "steps", "bits/byte", "time"]
+RUNS = [["runs/mine", "a text of many words.txt", "2,000", "1.2345", "3 min 05 s"], ["b", "other.txt", "5", "2.0", ""]]
+
+
+def test_what_a_narrow_terminal_has_no_room_for_stands_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert len(table(WIDE, RUNS, left=2, key=1).split("\n")) == 4
+    monkeypatch.setenv("COLUMNS", "44")
+    assert table(WIDE, RUNS, left=2, key=1).split("\n") == [
+        "run        text                      steps",
+        "─────────  ────────────────────────  ─────",
+        "runs/mine  a text of many words.txt  2,000",
+        "b          other.txt                     5",
+        "",
+        "run        bits/byte        time",
+        "─────────  ─────────  ──────────",
+        "runs/mine     1.2345  3 min 05 s",
+        "b                2.0",
+    ]
+
+
+def test_each_row_stands_by_itself_where_two_columns_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    assert table(WIDE, RUNS, left=2, key=1).split("\n") == [
+        "runs/mine",
+        "  text       a text of many",
+        "             words.txt",
+        "  steps      2,000",
+        "  bits/byte  1.2345",
+        "  time       3 min 05 s",
+        "",
+        "b",
+        "  text       other.txt",
+        "  steps      5",
+        "  bits/byte  2.0",
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+@pytest.mark.parametrize("words", ["runs list", "data list", "claims list --subject gru"])
+def test_lists_fit_the_terminal(
+    seqlab_command: Command, small_text: Path, monkeypatch: pytest.MonkeyPatch, words: str, width: int
+) -> None:
+    if words == "runs list":
+        seqlab_command("lm", "train", small_text, "--model", "ngram", "--out", f"runs/{'a-long-name-' * 2}")
+    monkeypatch.setenv("COLUMNS", str(width))
+    answer = seqlab_command(*words.split())
+    assert answer.code == 0
+    lines = answer.out.splitlines()
+    assert len(lines) > 4
+    assert max(map(len, lines)) <= width
+
+
+def test_figures_of_a_training_fit_the_terminal(
+    seqlab_command: Command, small_text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    trained = seqlab_command("lm", "train", small_text, "--model", "ngram", "--out", "run").out
+    table_of_it = trained[: trained.index("fitted to")]
+    sheet = seqlab_command("lm", "perplexity", "run", "--on", small_text).out
+    assert max(map(len, table_of_it.splitlines())) <= 40
+    assert [line for line in sheet.splitlines() if line.startswith("  bits/byte")]
+    assert not [line for line in sheet.splitlines() if len(line) > 40 and "  " in line], "no row is broken"
+
+
 def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
     emit_json({"a": [float("nan"), 1.5], "b": float("inf")})
     assert capsys.readouterr().out.split() == ["{", '"a":', "[", "null,", "1.5", "],", '"b":', "null", "}"]

@@ -1,7 +1,16 @@
 import pytest
 
 from seqlab.core.errors import UsageError
-from seqlab.core.units import Budget, human_count, human_flops, human_seconds, number_of, parse_budget, parse_split
+from seqlab.core.units import (
+    Budget,
+    human_count,
+    human_flops,
+    human_perplexity,
+    human_seconds,
+    number_of,
+    parse_budget,
+    parse_split,
+)
 
 
 @pytest.mark.parametrize(
@@ -84,3 +93,22 @@ def test_a_count_that_rounds_to_a_thousand_takes_the_next_letter(scale: float) -
     assert human_flops(0.99951 * scale) == human_flops(scale) == f"1 {letter.replace('K', 'k')}FLOP"
     assert human_count(0.9994 * scale).startswith("999")
     assert human_flops(0.9994 * scale).startswith("999")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        *(
+            (1.0, "1.000"),
+            (3.71346, "3.713"),
+            (9.9996, "10.00"),
+            (72.714, "72.71"),
+            (99.996, "100.0"),
+            (461.04, "461.0"),
+        ),
+        *((999.96, "1,000"), (2070.4, "2,070"), (1_234_567.8, "1,234,568"), (1.234e12, "1.23e+12")),
+        (float("inf"), "∞"),
+    ],
+)
+def test_a_perplexity_has_no_digits_that_say_nothing(value: float, words: str) -> None:
+    assert human_perplexity(value) == words

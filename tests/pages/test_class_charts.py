@@ -92,7 +92,7 @@ def test_reliability_before_and_after(drawn: list[Any]) -> None:
     after = [(0.4, 0.4, 0.2, 0.6, 20), (0.81, 0.8, 0.79999, 0.9, 153)]
     assert size_of(reliability_picture(BINS, after, 0.124, 0.031, "$ and _")) == (1080, 960)
     upper, lower = drawn[0].axes
-    labels = [text.get_text() for text in upper.get_legend().get_texts()]
+    labels = [text.get_text() for text in drawn[0].legends[0].get_texts()]
     assert labels == [
         "as sure as right",
         "before (calibration error 12.4 %)",

@@ -125,7 +125,7 @@ def test_killed_at_its_very_first_write_a_folder_can_be_begun_anew(
     (tmp_path / "duel").mkdir()
     (tmp_path / "duel" / ".duel.json.123.partial").write_bytes(b"half")
     small = {k: v for k, v in tiny.items() if k != "depth"}
-    assert seqlab.compare_lms(small_text, models="gru", seeds=1, out=tmp_path / "duel", **small).finished
+    assert seqlab.compare_lms(small_text, models="gru,ngram", seeds=1, out=tmp_path / "duel", **small).finished
 
 
 @pytest.mark.parametrize("content", ["[]", '{"step": 1}', '"x"', "7", "{"])
@@ -157,7 +157,11 @@ def test_settings_cannot_be_edited_past_their_checksum(small_text: Path, tmp_pat
 
 
 def test_a_duel_whose_run_lost_its_figures_says_so(small_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    how = {k: v for k, v in tiny.items() if k != "depth"} | {"models": "gru", "seeds": 1, "out": tmp_path / "duel"}
+    how = {k: v for k, v in tiny.items() if k != "depth"} | {
+        "models": "gru,ngram",
+        "seeds": 1,
+        "out": tmp_path / "duel",
+    }
     seqlab.compare_lms(small_text, **how)
     shutil.copytree(tmp_path / "duel" / "gru-seed0", tmp_path / "kept")
     shutil.rmtree(tmp_path / "duel" / "gru-seed0")

@@ -37,7 +37,8 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"unexpected argument '{first}'; see '{self.prog} --help'")
 
     def known_flags(self) -> list[str]:
-        return [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+        listed = [action for action in self._actions if action.help != argparse.SUPPRESS]
+        return [flag for action in listed for flag in action.option_strings if flag.startswith("--")]
 
 
 def add_common(parser: argparse.ArgumentParser, *, threads: bool = True) -> None:
@@ -51,19 +52,25 @@ def add_common(parser: argparse.ArgumentParser, *, threads: bool = True) -> None
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
-def add_settings(parser: argparse.ArgumentParser, settings_type: Any, *, without: Collection[str] = ()) -> None:
-    """Every setting as a flag. Nothing is filled in here, so that what a person said can be told apart."""
+def add_settings(
+    parser: argparse.ArgumentParser, settings_type: Any, *, without: Collection[str] = (), hidden: Collection[str] = ()
+) -> None:
+    """Every setting as a flag. Nothing is filled in here, so that what a person said can be told apart.
+
+    `hidden` are those that the command refuses with a reason: they are read, and help does not list them.
+    """
     for group in dataclasses.fields(settings_type):
-        fields = dataclasses.fields(getattr(settings_type(), group.name))
-        add_fields(parser.add_argument_group(group.name), [f for f in fields if flag_of(f) not in without])
+        fields = [f for f in dataclasses.fields(getattr(settings_type(), group.name)) if flag_of(f) not in without]
+        add_fields(parser.add_argument_group(group.name), fields, hidden)
 
 
-def add_fields(parser: Any, fields: Iterable[Field]) -> None:
+def add_fields(parser: Any, fields: Iterable[Field], hidden: Collection[str] = ()) -> None:
     """A flag for each field: help, type and default come from the field."""
     for f in fields:
         name, declared = flag_of(f), declared_type(f)
         shown = f.metadata["help"] + (f" (default: {f.default})" if f.default not in (None, "") else "")
-        options: dict[str, Any] = {"help": shown.replace("%", "%%"), "default": argparse.SUPPRESS, "dest": name}
+        words = argparse.SUPPRESS if name in hidden else shown.replace("%", "%%")
+        options: dict[str, Any] = {"help": words, "default": argparse.SUPPRESS, "dest": name}
         if declared == "bool":
             options["action"] = argparse.BooleanOptionalAction
         else:

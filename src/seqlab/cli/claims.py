@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
 from seqlab.cli.arguments import Parser, add_common, add_fields, given
-from seqlab.cli.terminal import TerminalReporter, emit_json, table, typed_lines
+from seqlab.cli.terminal import TerminalReporter, emit_json, table, terminal_width, typed_lines
 from seqlab.core.settings.claims import CheckSettings, QuizSettings, ShowSettings
 
 CLAIMS = """Statements about sequence models, each with its verdict and a check that a program runs: proofs, counted
@@ -57,6 +58,7 @@ examples:
   printf 't\\nf\\n' | seqlab claims quiz --questions 2
 """
 ALL_IDS = "ids of claims (default: all)"
+LEAST_STATEMENT = 16  # characters of it that are worth a column
 
 
 def add_commands(commands: Any) -> None:
@@ -129,18 +131,21 @@ def list_command(arguments: argparse.Namespace) -> int:
     elif arguments.markdown:
         print(markdown.document(claims), end="")
     else:
-        print(_fitted(table(words.LIST_HEADER, [words.list_row(claim) for claim in claims], left=5)))
+        print(claims_table(words.LIST_HEADER, [words.list_row(claim) for claim in claims]))
     return 0
 
 
-def _fitted(lines: str) -> str:
-    """Lines as wide as the terminal; whole where there is none."""
-    import shutil
-
-    if not sys.stdout.isatty():
-        return lines
-    width = max(60, shutil.get_terminal_size().columns)
-    return "\n".join(line if len(line) <= width else f"{line[: width - 1]}…" for line in lines.splitlines())
+def claims_table(header: list[str], rows: list[list[str]]) -> str:
+    """A line for each claim, its statement as far as the terminal is wide; where that is not wide, claim by claim."""
+    room = terminal_width() or 0
+    for columns in ([0, 1, 2, 3], [0, 2]):  # subject and method may be left out
+        used = sum(max(len(row[k]) for row in [header, *rows]) + 2 for k in columns)
+        if room - used >= LEAST_STATEMENT:
+            cut = [
+                [*(row[k] for k in columns), textwrap.shorten(row[-1], room - used, placeholder="…")] for row in rows
+            ]
+            return table([*(header[k] for k in columns), header[-1]], cut, left=len(header))
+    return table(header, rows, left=len(header), key=1)
 
 
 def show_command(arguments: argparse.Namespace) -> int:

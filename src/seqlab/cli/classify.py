@@ -11,7 +11,7 @@ from seqlab.cli.arguments import Parser, add_common, add_fields, add_run_folder,
 from seqlab.cli.duel import show_duel
 from seqlab.cli.terminal import TerminalReporter, emit_json, reporter_for, table, typed_lines
 from seqlab.core.errors import UsageError
-from seqlab.core.settings.classify import PRESETS, ClassifierDuelSettings, ClassifySettings
+from seqlab.core.settings.classify import CLASSIFY_RULES, PRESETS, ClassifierDuelSettings, ClassifySettings
 from seqlab.core.settings.fields import dashed
 from seqlab.core.units import human_seconds, number_of
 
@@ -240,7 +240,7 @@ def _add_compare(actions: Any) -> None:
     duel = parser.add_argument_group("duel")
     add_fields(duel, DUEL)
     duel.add_argument("--out", metavar="FOLDER", help="folder of the duel (default: runs/compare-DATA-1, -2, …)")
-    add_settings(parser, ClassifySettings, without=("data",))
+    add_settings(parser, ClassifySettings, without=("data",), hidden=CLASSIFY_RULES.elsewhere)
     add_common(parser)
     parser.set_defaults(run=compare, parser=parser)
 

@@ -65,7 +65,7 @@ def list_data(arguments: argparse.Namespace) -> int:
         for entries in data.values()
         for entry in entries
     ]
-    print(table(["name", "kind", "size", "licence", "comes with", "what it is"], rows, left=6))
+    print(table(["name", "kind", "size", "licence", "comes with", "what it is"], rows, left=6, key=1))
     return 0
 
 

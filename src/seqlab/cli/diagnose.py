@@ -9,9 +9,10 @@ from typing import Any
 
 from seqlab.cli.arguments import Parser, add_common, add_fields, add_settings, given, given_settings
 from seqlab.cli.duel import show_duel
-from seqlab.cli.terminal import TerminalReporter, emit_json, table
+from seqlab.cli.terminal import TerminalReporter, emit_json, reporter_for, table
 from seqlab.core.errors import UsageError
 from seqlab.core.settings.diagnose import ApproximationSettings, AttentionSettings, GradientSettings, MemorySettings
+from seqlab.core.settings.duel import OPTIMISER_RULES, DuelSettings
 from seqlab.core.settings.experiments import EXPERIMENTS, question_of
 from seqlab.core.settings.fields import dashed
 from seqlab.core.settings.lm import LMSettings
@@ -100,9 +101,11 @@ def add_commands(commands: Any) -> None:
     optimisers = actions.add_parser("optimisers", help="what optimisers do, and which is best", description=OPTIMISERS)
     optimisers.add_argument("--duel", metavar="NAMES", help="optimisers that compete, with commas between")
     optimisers.add_argument("--on", metavar="TEXT", help="text or corpus of the duel")
-    optimisers.add_argument("--seeds", type=int, metavar="N", help="trainings of each (default: 3)")
+    optimisers.add_argument(
+        "--seeds", type=int, metavar="N", help=f"trainings of each (default: {DuelSettings().seeds})"
+    )
     optimisers.add_argument("--out", help="page of the experiments (optimisers.html), or folder of the duel")
-    add_settings(optimisers, LMSettings, without=("text", "optimiser", "learning_rate", "seed", "size"))
+    add_settings(optimisers, LMSettings, without=("text",), hidden=OPTIMISER_RULES.elsewhere)
     add_common(optimisers)
     optimisers.set_defaults(run=optimisers_command, parser=optimisers)
     _add_attention(actions)
@@ -253,17 +256,15 @@ def optimisers_command(arguments: argparse.Namespace) -> int:
         return _experiments(arguments)
     if arguments.on is None:
         raise UsageError("a duel needs a text: --on my.txt")
+    from seqlab.workflows.duel.request import check_compare_optimisers
+
+    seeds = DuelSettings().seeds if arguments.seeds is None else arguments.seeds
+    asked = {"models": arguments.duel, "seeds": seeds}
+    check_compare_optimisers(arguments.on, asked, said, arguments.out, arguments.threads)  # before torch is loaded
+    how = {"out": arguments.out, "threads": arguments.threads, "reporter": reporter_for(f"comparing on {arguments.on}")}
     from seqlab.workflows.duel.optimisers import compare_optimisers
 
-    duel = compare_optimisers(
-        arguments.on,
-        optimisers=arguments.duel,
-        seeds=3 if arguments.seeds is None else arguments.seeds,
-        out=arguments.out,
-        threads=arguments.threads,
-        reporter=TerminalReporter(),
-        **said,
-    )
+    duel = compare_optimisers(arguments.on, optimisers=arguments.duel, seeds=seeds, **how, **said)
     return show_duel(duel, as_json=arguments.json)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from seqlab.cli.arguments import add_common, add_fields, add_settings, given, given_settings
 from seqlab.cli.terminal import emit_json, reporter_for, table
-from seqlab.core.settings.duel import DuelSettings
+from seqlab.core.settings.duel import LM_RULES, DuelSettings
 from seqlab.core.settings.lm import LMSettings
 
 DUEL = dataclasses.fields(DuelSettings)
@@ -35,7 +35,7 @@ def add_compare(actions: Any) -> None:
     duel = parser.add_argument_group("duel")
     add_fields(duel, DUEL)
     duel.add_argument("--out", metavar="FOLDER", help="folder of the duel (default: runs/compare-TEXT-1, -2, …)")
-    add_settings(parser, LMSettings, without=("text",))
+    add_settings(parser, LMSettings, without=("text",), hidden=LM_RULES.elsewhere)
     add_common(parser)
     parser.set_defaults(run=compare, parser=parser)
 
@@ -67,13 +67,12 @@ def duel_text(duel: Any) -> str:
     """Tables, notes and the sentence."""
     from seqlab.workflows.duel.report import PAIR_HEADER, model_header, model_rows, pair_rows
 
-    parts = [table(model_header(duel.terms), model_rows(duel), left=2)]
+    parts = [table(model_header(duel.terms), model_rows(duel))]
     if duel.comparisons:
-        *rows, verdicts = zip(*pair_rows(duel), strict=True)
-        lined_up = table(PAIR_HEADER[:-1], [list(row) for row in zip(*rows, strict=True)]).splitlines()
-        ends = [PAIR_HEADER[-1], "", *verdicts]  # the last column is a sentence: it is not lined up
-        parts.append("\n".join(f"{line}  {end}".rstrip() for line, end in zip(lined_up, ends, strict=True)))
+        rows = pair_rows(duel)
+        parts.append(table(PAIR_HEADER[:-1], [row[:-1] for row in rows]))
+        parts.append("\n".join(f"{pair}: {verdict}." for pair, *_, verdict in rows))
     parts.append("\n".join(f"{note}." for note in duel.notes))
     parts.append(duel.sentence)
-    parts.append(f"folder: {duel.folder}  (open report.html in a browser; curves.png)")
+    parts.append(f"folder: {duel.folder}  (open report.html in a browser; curves.png, models.csv, pairs.csv)")
     return "\n\n".join(parts)

@@ -24,7 +24,7 @@ from seqlab.cli.sheet import add_perplexity
 from seqlab.cli.terminal import TerminalReporter, emit_json, reporter_for, table
 from seqlab.core.settings.generation import GenerationSettings
 from seqlab.core.settings.lm import LMSettings
-from seqlab.core.units import human_seconds, number_of
+from seqlab.core.units import human_perplexity, human_seconds, number_of
 
 GENERATION = dataclasses.fields(GenerationSettings)
 TRAIN = """Train a language model on a text and measure it.
@@ -114,8 +114,10 @@ def final_table(final: dict[str, Any]) -> str:
 
 
 def _figure_row(name: str, figures: dict[str, Any]) -> list[str]:
-    keys = ("nats_per_token", "perplexity_per_token", "nats_per_character", "bits_per_character", "bits_per_byte")
-    return [name, f"{figures['tokens']:,}", *(f"{figures[key]:.4f}" for key in keys)]
+    begin = [f"{figures['tokens']:,}", f"{figures['nats_per_token']:.4f}"]
+    keys = ("nats_per_character", "bits_per_character", "bits_per_byte")
+    perplexity = human_perplexity(figures["perplexity_per_token"])
+    return [name, *begin, perplexity, *(f"{figures[key]:.4f}" for key in keys)]
 
 
 def _outcome(final: dict[str, Any]) -> str:

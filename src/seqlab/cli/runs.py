@@ -51,7 +51,7 @@ def list_command(arguments: argparse.Namespace) -> int:
     if arguments.json:
         emit_json({"runs": [facts.as_json() for facts in found]})
     elif found:
-        print(table(HEADER, [_row(facts) for facts in found], left=5))
+        print(table(HEADER, [_row(facts) for facts in found], left=5, key=1))
     else:
         print(f"no runs below {arguments.folder}")
     return 0
@@ -77,7 +77,7 @@ def show_command(arguments: argparse.Namespace) -> int:
 
 
 def details_text(found: RunDetails) -> str:
-    parts = [table(HEADER, [_row(found.facts)], left=5)]
+    parts = [table(HEADER, [_row(found.facts)], left=5, key=1)]
     for group, values in found.settings.items():
         parts.append(f"[{group}]\n" + _pairs(values))
     parts.append("[record]\n" + _pairs(found.record))

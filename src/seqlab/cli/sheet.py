@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from typing import Any
 
-from seqlab.cli.arguments import add_common
+from seqlab.cli.arguments import add_common, add_fields, given
 from seqlab.cli.terminal import TerminalReporter, emit_json, reporter_for, table
 from seqlab.core.errors import SeqlabError, UsageError
 from seqlab.core.files import check_targets
+from seqlab.core.settings.fields import check_group, dashed
+from seqlab.core.settings.heat import HeatSettings
 from seqlab.core.settings.lm import MATRIX_DEFAULTS
+from seqlab.core.units import human_perplexity
 
+HEAT = dataclasses.fields(HeatSettings)
 MATRIX_ONLY = ("out", *MATRIX_DEFAULTS)
-NOT_WITH_MATRIX = ("on", "hf", "normalise", "html", "csv", "context", "glob")
+NOT_WITH_MATRIX = ("on", "hf", "normalise", "heat_range", "csv", "context", "glob")
 
 DESCRIPTION = """Measure trained models on texts: perplexity in every unit, bits per byte with a 95 % interval,
 paired tests between models. Every token is counted once; unknown words pay for their spelling.
@@ -46,7 +51,10 @@ def add_perplexity(actions: Any) -> None:
         default=True,
         help="an n-gram and compressors beside them, fitted to the same training text (default: yes)",
     )
-    parser.add_argument("--html", metavar="FILE", help="the text with every token coloured by its surprisal")
+    parser.add_argument(
+        "--html", metavar="FILE", help="page: every token coloured by its surprisal; of --matrix its own"
+    )
+    add_fields(parser, HEAT)
     parser.add_argument("--csv", metavar="FILE", help="every token with its byte span and its surprisal")
     parser.add_argument("--encoding", default="utf-8", help="encoding of the texts (default: utf-8)")
     parser.add_argument("--glob", default="", metavar="PATTERNS", help="files of folders to read: '*.py,docs/*.md'")
@@ -72,6 +80,7 @@ def perplexity(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) is not None:
             raise UsageError(f"--{name} belongs to --matrix; leave it out")
     check_targets({"--html": arguments.html, "--csv": arguments.csv})
+    _check_heat(arguments)
     from seqlab.workflows.sheet.request import check_sheet
 
     asked = (arguments.folders, arguments.hf, arguments.on, arguments.normalise)
@@ -105,6 +114,13 @@ def perplexity(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _check_heat(arguments: argparse.Namespace) -> None:
+    asked = given(arguments, HEAT)
+    check_group(HeatSettings(**asked))
+    if asked and not arguments.html:
+        raise UsageError("--heat-range is about the colours of --html; give --html FILE too, or leave it out")
+
+
 def _write_files(arguments: argparse.Namespace, sheet: Any, reporter: TerminalReporter) -> SeqlabError | None:
     """The files that were asked for; what kept one of them from being written."""
     from seqlab.workflows.sheet.csv_file import write_csv
@@ -115,7 +131,7 @@ def _write_files(arguments: argparse.Namespace, sheet: Any, reporter: TerminalRe
             write_csv(arguments.csv, sheet.scored)
             reporter.note(f"tokens: {arguments.csv}")
         if arguments.html:
-            for page in write_pages(arguments.html, sheet.scored):
+            for page in write_pages(arguments.html, sheet.scored, **given(arguments, HEAT)):
                 reporter.note(f"heat map {page}")
     except SeqlabError as error:
         return error
@@ -124,17 +140,21 @@ def _write_files(arguments: argparse.Namespace, sheet: Any, reporter: TerminalRe
 
 def matrix(arguments: argparse.Namespace) -> int:
     for name in NOT_WITH_MATRIX:
-        if getattr(arguments, name):
-            raise UsageError(f"--{name} does not go with --matrix, which scores each domain's own held-out text")
+        if getattr(arguments, name, None):
+            raise UsageError(
+                f"--{dashed(name)} does not go with --matrix, which scores each domain's own held-out text"
+            )
     from seqlab.workflows.sheet.request import check_matrix
 
     flags = {name: value for name in MATRIX_DEFAULTS if (value := getattr(arguments, name)) is not None}
     flags["encoding"] = arguments.encoding
     check_matrix(arguments.folders, flags, arguments.threads)
+    check_targets({"--html": arguments.html})
     reporter = reporter_for("measuring domains")
     from seqlab.workflows.sheet.matrix import domain_matrix
 
-    found = domain_matrix(arguments.folders, out=arguments.out, threads=arguments.threads, reporter=reporter, **flags)
+    how = {"out": arguments.out, "html": arguments.html, "threads": arguments.threads, "reporter": reporter}
+    found = domain_matrix(arguments.folders, **how, **flags)
     for note in found.sheet.notes:
         reporter.warn(note)
     if arguments.json:
@@ -164,7 +184,7 @@ def matrix_text(found: dict[str, Any]) -> str:
             f"bits per byte on held-out text\n{grid}",
             f"the gap to the text's own model, and its shares (bits per byte)\n{gaps}",
             f"method: {found['method']}",
-            pictures,
+            f"{pictures}\npage: {found['page']}  (open it in a browser)",
         ]
     )
 
@@ -204,16 +224,16 @@ SHEET = (
     ("tokens", "tokens", ",d"),
     ("unknown", "unknown_rate", ".2%"),
     ("nats/token", "nats_per_token", ".4f"),
-    ("ppl/token", "perplexity_per_token", ".2f"),
-    ("ppl/word", "perplexity_per_word", ".4g"),
-    ("ppl/char", "perplexity_per_character", ".3f"),
+    ("ppl/token", "perplexity_per_token", ""),
+    ("ppl/word", "perplexity_per_word", ""),
+    ("ppl/char", "perplexity_per_character", ""),
     ("bits/char", "bits_per_character", ".4f"),
     ("bits/byte", "bits_per_byte", ".4f"),
 )
 INTERVALS = (
-    ("ppl/token", "perplexity_per_token", ".2f"),
-    ("ppl/word", "perplexity_per_word", ".4g"),
-    ("ppl/char", "perplexity_per_character", ".3f"),
+    ("ppl/token", "perplexity_per_token", ""),
+    ("ppl/word", "perplexity_per_word", ""),
+    ("ppl/char", "perplexity_per_character", ""),
     ("bits/char", "bits_per_character", ".4f"),
 )
 
@@ -225,7 +245,7 @@ def _names(row: dict[str, Any]) -> list[str]:
 
 def sheet_table(rows: list[dict[str, Any]]) -> str:
     def cells(row: dict[str, Any]) -> list[str]:
-        return _names(row) + ["–" if row[key] is None else format(row[key], form) for _, key, form in SHEET]
+        return _names(row) + ["–" if row[key] is None else _written(row[key], form) for _, key, form in SHEET]
 
     return table(["rank", "model", "text", *(label for label, _, _ in SHEET)], [cells(row) for row in rows], left=3)
 
@@ -247,4 +267,9 @@ def honesty_table(rows: list[dict[str, Any]]) -> str:
 
 
 def _range(ends: list[float | None], form: str) -> str:
-    return "–" if ends[0] is None else " – ".join(format(end, form) for end in ends if end is not None)
+    return "–" if ends[0] is None else " – ".join(_written(end, form) for end in ends if end is not None)
+
+
+def _written(value: float, form: str) -> str:
+    """As the form says; without one it is a perplexity."""
+    return format(value, form) if form else human_perplexity(value)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import shutil
 import sys
+import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from seqlab.core.errors import DataError
@@ -16,6 +18,7 @@ from seqlab.core.reporting import Reporter
 from seqlab.core.units import human_seconds
 
 BAR_EVERY = 0.25  # seconds between two movements of the bar: drawing it takes time from the training
+MOST_PARTS = 4  # tables below each other, of one that is too wide; beyond, each row stands by itself
 PLAIN_EVERY = 10.0  # seconds between lines when standard error is not a terminal
 SHOW_AFTER = 2.0  # seconds before a task is worth a bar
 
@@ -167,15 +170,60 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def table(header: list[str], rows: list[list[str]], *, left: int = 1) -> str:
-    """Columns lined up; the first `left` to the left, the rest to the right."""
+def table(header: list[str], rows: list[list[str]], *, left: int = 1, key: int | None = None) -> str:
+    """Columns lined up; the first `left` to the left, the rest to the right.
+
+    On a terminal that is too narrow for them they stand in a few tables below each other, each with the `key` columns
+    (those on the left, unless said otherwise), or each row by itself, a line for each cell.
+    """
     widths = [max(len(row[k]) for row in [header, *rows]) for k in range(len(header))]
+    key = left if key is None else key
 
-    def line(row: list[str]) -> str:
-        cells = [c.ljust(w) if k < left else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))]
-        return "  ".join(cells).rstrip()
+    def lines(columns: Sequence[int]) -> str:
+        def line(row: list[str]) -> str:
+            return "  ".join(row[k].ljust(widths[k]) if k < left else row[k].rjust(widths[k]) for k in columns).rstrip()
 
-    return "\n".join([line(header), "  ".join("─" * w for w in widths), *map(line, rows)])
+        return "\n".join([line(header), "  ".join("─" * widths[k] for k in columns), *map(line, rows)])
+
+    room = terminal_width()
+    if room is None or _span(widths) <= room:
+        return lines(range(len(widths)))
+    parts = _parts(widths, key, room)
+    if len(parts) > MOST_PARTS or any(_span([widths[k] for k in part]) > room for part in parts):
+        return "\n\n".join(_row_by_itself(header, row, key, room) for row in rows)
+    return "\n\n".join(map(lines, parts))
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that standard output is, or of COLUMNS; None: nobody says."""
+    return shutil.get_terminal_size((0, 0)).columns or None
+
+
+def _span(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _parts(widths: Sequence[int], key: int, room: int) -> list[list[int]]:
+    """The columns in turn, as many as fit beside the key columns, which stand in every part."""
+    first = list(range(key))
+    parts: list[list[int]] = []
+    for column in range(key, len(widths)):
+        if parts and _span([widths[k] for k in [*parts[-1], column]]) <= room:
+            parts[-1].append(column)
+        else:
+            parts.append([*first, column])
+    return parts
+
+
+def _row_by_itself(header: list[str], row: list[str], key: int, room: int) -> str:
+    """The key cells as a heading, below it a line for each other cell."""
+    label = max(map(len, header[key:]), default=0)
+    lines = textwrap.wrap("  ".join(cell for cell in row[:key] if cell), room)
+    for name, cell in zip(header[key:], row[key:], strict=True):
+        if cell:
+            begin = f"  {name:<{label}}  "
+            lines += textwrap.wrap(begin + cell, max(room, label + 12), subsequent_indent=" " * len(begin))
+    return "\n".join(lines)
 
 
 def typed_lines(stream: BinaryIO) -> Iterator[str]:

@@ -12,7 +12,13 @@ from seqlab.cli.duel import show_duel
 from seqlab.cli.terminal import TerminalReporter, emit_json, reporter_for, table, typed_lines
 from seqlab.core.errors import UsageError
 from seqlab.core.settings.fields import dashed
-from seqlab.core.settings.translate import PRESETS, TranslateSettings, TranslatorDuelSettings, names_in
+from seqlab.core.settings.translate import (
+    PRESETS,
+    TRANSLATE_RULES,
+    TranslateSettings,
+    TranslatorDuelSettings,
+    names_in,
+)
 from seqlab.core.units import human_seconds, number_of
 
 TRAIN = """Train a translator on sentences with their translations, measure it, and compare it with copying the source.
@@ -266,7 +272,7 @@ def _add_compare(actions: Any) -> None:
     duel = parser.add_argument_group("duel")
     add_fields(duel, DUEL)
     duel.add_argument("--out", metavar="FOLDER", help="folder of the duel (default: runs/compare-DATA-1, -2, …)")
-    add_settings(parser, TranslateSettings, without=("data", "beside"))
+    add_settings(parser, TranslateSettings, without=("data", "beside"), hidden=TRANSLATE_RULES.elsewhere)
     add_common(parser)
     parser.set_defaults(run=compare, parser=parser, rest="places")
 

@@ -104,6 +104,13 @@ def human_count(count: float) -> str:
     return f"{count:.0f}"
 
 
+def human_perplexity(value: float) -> str:
+    """Four digits, and none after the point from a thousand on: ``3.713``, ``72.71``, ``2,070``, ``1.23e+12``."""
+    if value >= 1e9:
+        return "∞" if math.isinf(value) else f"{value:.2e}"
+    return f"{value:,.0f}" if value >= 999.95 else f"{value:.{1 if value >= 99.995 else 2 if value >= 9.9995 else 3}f}"
+
+
 def human_flops(count: float) -> str:
     """Operations: ``310 MFLOP``, ``5.12 TFLOP``."""
     for scale, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):

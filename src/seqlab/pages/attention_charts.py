@@ -71,15 +71,14 @@ def place_chart(names: Sequence[str], places: Sequence[str], shares: NDArray[Any
     """How much of each head's attention goes to each kind of place, as PNG; NaN where there is no such place."""
     figure = blank_figure(2.2 + 0.95 * len(places), 1.7 + 0.24 * len(names))
     axes = figure.subplots()
-    image = axes.imshow(shares, cmap=_heat(), vmin=0, vmax=1, aspect="auto")
+    image = axes.imshow(100 * shares, cmap=_heat(), vmin=0, vmax=100, aspect="auto")
     for row in range(len(names)):
         for column in range(len(places)):
             value = shares[row, column]
             if value == value:
-                ink = "#ffffff" if value > 0.6 else INK
-                axes.text(column, row, f"{100 * value:.0f}", ha="center", va="center", fontsize=7, color=ink)
+                axes.text(column, row, f"{100 * value:.0f}", ha="center", va="center", fontsize=7, color=INK)
     axes.set_xticks(range(len(places)), [folded(place, 12) for place in places])
     axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.tick_params(length=0, labelsize=8, labelcolor=INK)
-    figure.colorbar(image, ax=axes, label="share of attention")
+    figure.colorbar(image, ax=axes, label="share of attention (%)")
     return png(figure)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import logging
 import textwrap
 import warnings
+from collections.abc import Iterator
 from typing import Any
+
+from seqlab.pages.fonts import give_fonts
 
 DPI = 150  # pixels of an inch
 
@@ -28,12 +33,26 @@ def plain(axes: Any) -> None:
 
 
 def png(figure: Any) -> bytes:
-    """The picture, the same bytes each time. A letter that the font lacks becomes a box, without a word about it."""
+    """The picture, the same bytes each time. A letter that no font has becomes a box, without a word about it."""
     buffer = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+    with _quiet():
+        give_fonts(figure)
         figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing is said about fonts: which letters none has, which weight was taken for another."""
+    log = logging.getLogger("matplotlib.font_manager")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+            yield
+    finally:
+        log.setLevel(level)
 
 
 def folded(name: str, width: int) -> str:

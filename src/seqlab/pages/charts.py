@@ -10,18 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqlab.core.units import human_count
 from seqlab.pages.canvas import blank_figure, folded, plain, png
 
 TRAIN, VALIDATION, INK = "#8aa4c8", "#b3392f", "#222222"
 # Okabe and Ito's palette, told apart by every eye.
 STACKED = ("#d55e00", "#e69f00", "#f0e442", "#cc79a7", "#56b4e9", "#0072b2", "#009e73")
 Curve = Sequence[tuple[float, float]]
-# Even steps in OKLab from white over yellow to orange: ever darker, so ordered for every eye, and dark ink keeps
-# a contrast above 5 on the last.
-HEAT = (
-    *("#ffffff", "#fff8e3", "#fff1c7", "#ffe9a9", "#ffdb94", "#ffcd80"),
-    *("#ffbf6a", "#feb057", "#fba24f", "#f79347", "#f3843f", "#ee7437"),
-)
+# Even steps in OKLab from white over yellow, orange and rose to violet: ever darker, so ordered for every eye, and dark
+# ink keeps a contrast above 4.5 on the last.
+HEAT = ("#ffffff", "#fbfccc", "#fee59b", "#ffc97e", "#ffad76", "#f9947f", "#ee8298", "#da76b5", "#bd6fc9")
 LINE = 28, 44  # characters on a line of a short and of a long label
 
 
@@ -29,35 +27,34 @@ def loss_curve(training: Curve, validation: Curve, *, counted: str, unit: str, t
     """Training and validation loss (in `unit`) against what was trained on (`counted`, such as tokens), as PNG."""
     figure = blank_figure(7.2, 4.0)
     axes = figure.subplots()
-    train = [(x / 1e6, y) for x, y in training]
-    checks = [(x / 1e6, y) for x, y in validation]
-    axes.plot([x for x, _ in train], [y for _, y in train], color=TRAIN, linewidth=1.4, label="training")
-    if checks:
-        axes.plot(
-            [x for x, _ in checks],
-            [y for _, y in checks],
-            color=VALIDATION,
-            marker="o",
-            markersize=3.5,
-            label="validation",
-        )
-        best = min(checks, key=lambda point: point[1])
-        axes.annotate(
-            f"best {best[1]:.3f}",
-            best,
-            xytext=(-6, 14),
-            textcoords="offset points",
-            ha="right",
-            color=VALIDATION,
-        )
-    if train:
-        axes.set_ylim(*_range_without_first_spike([y for _, y in train + checks]))
-    axes.set_xlabel(f"{counted} trained on (millions)")
+    axes.plot(*_columns(training), color=TRAIN, linewidth=1.4, label="training")
+    if validation:
+        best = min(validation, key=lambda point: point[1])
+        axes.plot(*_columns(validation), color=VALIDATION, marker="o", markersize=3.5, label="validation")
+        ring = {"markersize": 9, "markerfacecolor": "none", "markeredgewidth": 1.4, "linestyle": "none"}
+        axes.plot(*best, marker="o", color=VALIDATION, label=f"best: {best[1]:.3f}", **ring)
+    if training:
+        axes.set_ylim(*_range_without_first_spike([y for _, y in (*training, *validation)]))
+    axes.set_xlabel(f"{counted} trained on")
+    axes.set_xlim(left=0)
+    count_along(axes)
     axes.set_ylabel(f"loss ({unit.replace('_', ' ')})")
     axes.set_title(title, color=INK, fontsize=11, parse_math=False)
     plain(axes)
     axes.legend(frameon=False, loc="best")
     return png(figure)
+
+
+def _columns(curve: Curve) -> tuple[list[float], list[float]]:
+    return [x for x, _ in curve], [y for _, y in curve]
+
+
+def count_along(axes: Any) -> None:
+    """The axis below counts: 0, 50 K, 1.2 M."""
+    from matplotlib.ticker import FuncFormatter
+
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: human_count(count)))
 
 
 @dataclass(frozen=True)
@@ -81,17 +78,16 @@ def duel_curves(models: dict[str, list[CurveOfRun]], title: str, *, label: str, 
     """
     figure = blank_figure(10.0, 4.4)
     panels = figure.subplots(1, 2, sharey=True)
-    trained = [run.counts[-1] for runs in models.values() for run in runs if len(run.counts) > 1]
-    scale, word = (1e6, "millions") if max(trained, default=0) >= 1e6 else (1e3, "thousands")
-    for axes, attribute, unit, words in (
-        (panels[0], "seconds", 1.0, "training time (seconds)"),
-        (panels[1], "counts", scale, f"{counted} trained on ({word})"),
+    for axes, attribute, words in (
+        (panels[0], "seconds", "training time (seconds)"),
+        (panels[1], "counts", f"{counted} trained on"),
     ):
         for number, (name, runs) in enumerate(models.items()):
-            _draw_model(axes, name, runs, attribute, unit, number)
+            _draw_model(axes, name, runs, attribute, number)
         axes.set_xlabel(words, color=INK)
         axes.set_xlim(left=0)
         plain(axes)
+    count_along(panels[1])
     panels[0].set_ylabel(label, color=INK)
     panels[0].set_ylim(*_range_of_curves([run.values for runs in models.values() for run in runs]))
     figure.suptitle(title, color=INK, fontsize=11, parse_math=False)
@@ -100,17 +96,15 @@ def duel_curves(models: dict[str, list[CurveOfRun]], title: str, *, label: str, 
     return png(figure)
 
 
-def _draw_model(axes: Any, name: str, runs: Sequence[CurveOfRun], attribute: str, scale: float, number: int) -> None:
+def _draw_model(axes: Any, name: str, runs: Sequence[CurveOfRun], attribute: str, number: int) -> None:
     look = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number % len(DASHES)]}
     if not any(len(run.values) > 1 for run in runs):
         level = sum(run.values[-1] for run in runs) / len(runs)
         axes.axhline(level, label=name, linewidth=1.6, **look)
         return
     for run in runs if len(runs) > 1 else ():
-        places = [x / scale for x in getattr(run, attribute)]
-        axes.plot(places, run.values, linewidth=0.7, alpha=0.45, color=look["color"])
-    places = [x / scale for x in _mean(runs, attribute)]
-    axes.plot(places, _mean(runs, "values"), label=name, linewidth=2.0, **look)
+        axes.plot(getattr(run, attribute), run.values, linewidth=0.7, alpha=0.45, color=look["color"])
+    axes.plot(_mean(runs, attribute), _mean(runs, "values"), label=name, linewidth=2.0, **look)
 
 
 def _mean(runs: Sequence[CurveOfRun], attribute: str) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,10 +39,10 @@ def lag_picture(curves: Curves, bounds: Mapping[str, float], title: str) -> byte
     axes.set_yscale("log")
     axes.set_ylim(bottom=min(0.003, max(lowest / 3, 1e-18)), top=max(3.0, axes.get_ylim()[1]))
     axes.set_xlabel("lag k = T − t, in positions")
-    axes.set_ylabel("‖∂L_T/∂h_{T−k}‖, relative to lag 1")
-    axes.set_title(title)
-    axes.legend(fontsize=8, loc="best")
+    axes.set_ylabel(r"$\|\partial L_T/\partial h_{T-k}\|$, relative to lag 1")
+    axes.set_title(title, parse_math=False)
     plain(axes)
+    _legend_below(figure, axes)
     return png(figure)
 
 
@@ -103,7 +104,14 @@ def memory_picture(
     axes.set_ylim(0, 108)
     axes.set_xlabel("lag, in positions (bars at the top: horizon of the untrained model)")
     axes.set_ylabel("accuracy, %")
-    axes.set_title(title)
-    axes.legend(fontsize=8, loc="best")
+    axes.set_title(title, parse_math=False)
     plain(axes)
+    _legend_below(figure, axes)
     return png(figure)
+
+
+def _legend_below(figure: Any, axes: Any) -> None:
+    """Beneath the picture, where it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    across = max(1, min(4, 120 // (8 + max(map(len, labels), default=1))))
+    figure.legend(handles, labels, loc="outside lower center", ncols=across, frameon=False, fontsize=8)

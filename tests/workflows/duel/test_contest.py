@@ -143,6 +143,7 @@ class ParityContest(Contest):
         fitted=("constant",),
         elsewhere={"file": "the file comes first", "model": "name the models", "seed": "say how many with --seeds"},
         example="curved,straight",
+        command=("judge", "compare"),
     )
     terms = replace(ERROR_RATE, models="judges of strings", counted="strings", blocks="strings")
     task: ClassVar[Task] = ParityOfKinds()
@@ -250,7 +251,8 @@ def unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_duel_of_another_task_from_start_to_page(finished: tuple[Duel, list[str]], strings: Path) -> None:
     duel, out = finished[0], finished[0].folder
     trained = [f"{kind}-seed{seed}" for kind in ("curved", "straight") for seed in (0, 1)]
-    assert {p.name for p in out.iterdir()} == {"duel.json", "curves.png", "report.html", "constant-seed0", *trained}
+    files = {"duel.json", "curves.png", "report.html", "models.csv", "pairs.csv"}
+    assert {p.name for p in out.iterdir()} == {*files, "constant-seed0", *trained}
     test = torch.tensor(split(strings.read_bytes())[2])
     for one in duel.contestants:
         rates = [error_rate(seqlab.load(run).model, test) for run in one.runs]
@@ -329,7 +331,7 @@ def test_it_goes_on_exactly_and_takes_more_seeds(
 
 @pytest.mark.usefixtures("unpainted")
 def test_a_time_budget_is_timed_once_for_each_model(strings: Path, tmp_path: Path) -> None:
-    duel = compare_strings(strings, "curved", out=tmp_path / "duel", budget="0.05s")
+    duel = compare_strings(strings, "curved,straight", out=tmp_path / "duel", budget="0.05s")
     for one in duel.contestants:
         assert {seqlab.load(run).record["steps"] for run in one.runs} == {one.entrant.steps}
 
@@ -337,7 +339,7 @@ def test_a_time_budget_is_timed_once_for_each_model(strings: Path, tmp_path: Pat
 @pytest.mark.usefixtures("unpainted")
 def test_without_a_test_part_the_validation_part_decides(strings: Path, tmp_path: Path) -> None:
     strings.write_text("\n\n".join(strings.read_text().split("\n\n")[:2]))
-    duel = compare_strings(strings, "curved", seeds=1, out=tmp_path / "duel")
+    duel = compare_strings(strings, "curved,constant", seeds=1, out=tmp_path / "duel")
     assert duel.part == "validation"
     assert "no test part, and the best weights were chosen on these very texts: the figures flatter" in duel.notes[0]
     final = seqlab.load(duel.contestants[0].runs[0]).final
@@ -349,7 +351,7 @@ def test_a_model_without_errors_says_that_its_interval_says_nothing(strings: Pat
     train, validation, _ = strings.read_text().split("\n\n")
     even = "\n".join(f"{k}{k}0" for k in range(10) for _ in range(4))  # the constant answers "even" or is always wrong
     strings.write_text("\n\n".join([train, validation, even]))
-    duel = compare_strings(strings, "constant", seeds=1, out=tmp_path / "duel")
+    duel = compare_strings(strings, "constant,curved", seeds=1, out=tmp_path / "duel")
     assert duel.contestants[0].value in (0.0, 1.0)
     assert duel.contestants[0].interval.blocks == 10
     assert "only 10 different texts: the interval is unreliable" in duel.notes
@@ -364,7 +366,8 @@ def test_a_model_without_errors_says_that_its_interval_says_nothing(strings: Pat
         ({"match": "tim"}, "--match 'tim' is not known; did you mean 'time'"),
         ({"models": "curvd"}, "unknown model 'curvd'; did you mean 'curved'"),
         ({"models": " "}, "for example --models curved,straight"),
-        ({"models": "straight", "width": 3}, "--width does not apply: none of straight has it"),
+        ({"models": "straight,constant", "width": 3}, "--width does not apply: none of straight, constant has it"),
+        ({"models": "straight"}, "--models names straight alone; a duel needs two models, such as curved,straight"),
         ({"seed": 1}, "--seed is not a choice for a duel: say how many with --seeds"),
         ({"file": "x"}, "--file is not a choice for a duel: the file comes first"),
     ],
@@ -377,6 +380,8 @@ def test_wrong_questions_are_one_line(change: dict[str, Any], words: str, string
 
 
 def test_a_duel_of_language_models_is_another_duel(strings: Path, tmp_path: Path, small_text: Path) -> None:
-    seqlab.compare_lms(small_text, models="ngram", seeds=1, out=tmp_path / "duel", threads=1, tokenizer="char")
+    seqlab.compare_lms(
+        small_text, models="ngram,bigram", budget="2steps", seeds=1, out=tmp_path / "duel", threads=1, tokenizer="char"
+    )
     with pytest.raises(UsageError, match="holds a duel of another task; choose another --out"):
         compare_strings(strings, out=tmp_path / "duel")

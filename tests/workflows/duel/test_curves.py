@@ -36,7 +36,7 @@ def test_a_curve_ends_at_the_figure_of_the_table(
     how: dict[str, Any] = dict(tokenizer=tokenizer, width=16, batch=4, context=8, budget="20steps", eval_every=5)
     how |= {"vocab_size": 30} if tokenizer == "word" else {}
     how |= {"normalise": normalise} if normalise else {}
-    duel = seqlab.compare_lms(odd_text, models="lstm", seeds=1, out=tmp_path / "duel", threads=1, **how)
+    duel = seqlab.compare_lms(odd_text, models="lstm,ngram", seeds=1, out=tmp_path / "duel", threads=1, **how)
     run = seqlab.load(duel.contestants[0].runs[0])
     at_best = next(line for line in run.metrics if line["step"] == run.step)
     figures = run.final["validation"]

@@ -14,8 +14,10 @@ from tests.conftest import nonsense
 from tests.evaluation.random_spans import random_surprisals, texts
 
 from seqlab.core.errors import DataError, UsageError
+from seqlab.core.settings.heat import parse_range
 from seqlab.core.types import Surprisals
 from seqlab.evaluation.gap import CLASSES, nats_per_byte
+from seqlab.evaluation.statistics import Numbers
 from seqlab.evaluation.word_loss import (
     by_frequency,
     by_place_in_word,
@@ -28,7 +30,7 @@ from seqlab.evaluation.word_loss import (
 from seqlab.pages import canvas
 from seqlab.pages.charts import HEAT, gap_picture, matrix_picture
 from seqlab.workflows.sheet import heat_map
-from seqlab.workflows.sheet.heat_map import LIMITS, heat_map_page, pieces_of
+from seqlab.workflows.sheet.heat_map import NAMES, colours_for, heat_map_page, pieces_of
 
 
 def characters(text: str, bits: float | list[float] = 1.0) -> Surprisals:
@@ -51,7 +53,7 @@ def page_of(text: str, surprisals: Surprisals, counts: Counter[str] | None = Non
 
 def shown_text(page: str) -> str:
     """What a reader sees in the coloured part."""
-    marked = re.search(r'<pre class="map">(.*?)</pre>', page, re.DOTALL)
+    marked = re.search(r'<pre class="map"[^>]*>(.*?)</pre>', page, re.DOTALL)
     assert marked
     return html.unescape(re.sub(r"<i[^>]*>|</i>", "", marked[1])).replace("↵\n", "\n")
 
@@ -61,8 +63,8 @@ def tips(page: str) -> list[str]:
 
 
 def rows_under(page: str, heading: str) -> list[list[str]]:
-    table = page.split(f"<h2>{heading}</h2>")[1].split("<table>")[1].split("</table>")[0]
-    return [[html.unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)] for row in table.split("<tr")[2:]]
+    table = page.split(f"<h2>{heading}</h2>")[1].split("<tbody>")[1].split("</tbody>")[0]
+    return [[html.unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)] for row in table.split("<tr")[1:]]
 
 
 @given(texts, st.data())
@@ -145,7 +147,9 @@ def test_every_token_is_shown_with_its_bits_and_bytes() -> None:
     page = page_of(text, characters(text, [0.1, 1.5, 2.5, 7.0, 20.0]))
     assert tips(page) == ["0.10 bits @0", "1.50 bits @1", "2.50 bits @2", "7.00 bits @3–4", "20.0 bits @5"]
     assert shown_text(page) == text
-    assert re.findall(r"<i( class=\w)? title", page) == ["", " class=d", " class=e", " class=h", " class=l"]
+    classes = [name[-1:] for name in re.findall(r"<i( class=\w)? title", page)]
+    assert classes[0] == "", "what costs nothing is white in every range"
+    assert classes[1:] == sorted(set(classes[1:]), key=NAMES.index), "each costs more than the one before"
 
 
 def test_cut_characters_are_joined_and_unknown_tokens_marked() -> None:
@@ -159,7 +163,7 @@ def test_cut_characters_are_joined_and_unknown_tokens_marked() -> None:
     )
     page = page_of(text, surprisals)
     assert tips(page) == ["3.00 bits @0–1", "3.00 bits @2, unknown"]
-    assert '<i class="f u" title="3.00 bits @2, unknown">!</i>' in page
+    assert re.search(r'<i class="\w unknown" title="3.00 bits @2, unknown">!</i>', page)
 
 
 def test_text_is_shown_not_interpreted() -> None:
@@ -253,16 +257,109 @@ def test_refuses_an_empty_text_and_surprisals_of_another() -> None:
         page_of("ab", characters("a"))
 
 
-def test_colours_are_ordered_and_keep_dark_text_readable() -> None:
-    def luminance(colour: str) -> float:
-        parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-        return float(np.dot((0.2126, 0.7152, 0.0722), linear))
+def linear(colour: str) -> Numbers:
+    parts = np.array([int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)])
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
 
+
+def luminance(colour: str) -> float:
+    return float(np.dot((0.2126, 0.7152, 0.0722), linear(colour)))
+
+
+def oklab(colour: str) -> Numbers:
+    """Lightness and two hues in which equal distances look equal."""
+    to_cones = np.array(
+        [
+            [0.4122214708, 0.5363325363, 0.0514459929],
+            [0.2119034982, 0.6806995451, 0.1073969566],
+            [0.0883024619, 0.2817188376, 0.6299787005],
+        ]
+    )
+    to_lab = np.array(
+        [
+            [0.2104542553, 0.7936177850, -0.0040720468],
+            [1.9779984951, -2.4285922050, 0.4505937099],
+            [0.0259040371, 0.7827717662, -0.8086757660],
+        ]
+    )
+    return np.asarray(to_lab @ np.cbrt(to_cones @ linear(colour)))
+
+
+def test_colours_are_ordered_and_keep_dark_text_readable() -> None:
     light = [luminance(colour) for colour in HEAT]
-    assert len(HEAT) == len(LIMITS) == len(heat_map.NAMES)
     assert light == sorted(light, reverse=True)
     assert (light[-1] + 0.05) / (luminance("#1d2430") + 0.05) > 4.5  # WCAG 2 for running text
+
+
+def test_colours_are_even_steps_to_the_eye() -> None:
+    """Neighbours are clearly apart, and equally so; no two that are further apart look more alike."""
+    places = np.array([oklab(colour) for colour in HEAT])
+    steps = np.linalg.norm(np.diff(places, axis=0), axis=1)
+    assert steps.min() > 0.06
+    assert steps.max() < 1.1 * steps.min()
+    apart = np.linalg.norm(places[:, None] - places[None], axis=2)
+    assert apart[np.triu_indices(len(HEAT), 2)].min() > 1.5 * steps.min()
+
+
+# --------------------------------------------------------------------------- ranges of the colours
+
+
+def background(page: str, name: str, chosen: str = "") -> str:
+    """The colour of a class of tokens: as the page begins, or when one of its ranges is chosen."""
+    before = f"#heat:has(#range-{chosen}:checked) " if chosen else "\n  "
+    found = re.search(re.escape(f"{before}.{name} {{ background: ") + r"(#\w+)", page)
+    assert found, (name, chosen)
+    return found[1]
+
+
+@pytest.mark.parametrize(("asked", "begun"), [(None, "0–16 bits"), ((0, 8), "0–8 bits"), ((3, 7), "3–7 bits")])
+def test_a_reader_may_choose_the_range_and_a_flag_says_which_one_comes_first(
+    asked: tuple[float, float] | None, begun: str
+) -> None:
+    bits = [0.1, 1.5, 2.5, 6.0, 9.0, 12.0, 20.0]
+    text = "abcdefg"
+    surprisals = characters(text, bits)
+    page = page_of(text, surprisals, colours=colours_for(np.array(bits[:6]), asked))
+    offered = re.findall(r'<input type="radio" name="range" id="range-(\d+)"( checked)?> ([^<]*)</label>', page)
+    assert {"0–2 bits", "0–4 bits", "0–8 bits", "0–16 bits", "0–32 bits", begun} == {title for *_, title in offered}
+    assert [title for _, checked, title in offered if checked] == [begun]
+    names = re.findall(r"<i(?: class=(\w))? title", page)
+    for number, _, title in offered:
+        low, high = (float(end) for end in re.findall(r"[\d.]+", title))
+        for name, cost in zip(names, bits, strict=True):
+            level = min(max(int((cost - low) // ((high - low) / 8)), 0), 8)
+            assert (background(page, name, number) if name else HEAT[0]) == HEAT[level], (title, cost)
+            if title == begun:
+                assert (background(page, name) if name else HEAT[0]) == HEAT[level]
+
+
+@given(st.lists(st.floats(0, 60), min_size=1), st.none() | st.tuples(st.floats(0, 20), st.floats(20.5, 100)))
+def test_no_range_changes_its_colour_inside_a_class(bits: list[float], asked: tuple[float, float] | None) -> None:
+    colours = colours_for(np.array(bits), asked)
+    assert len(colours.limits) <= len(NAMES)
+    for scale in colours.scales:
+        rules = [HEAT[0], *(colour for _, colour in colours.rules(scale))]
+        assert len(rules) == len(colours.limits) + 1
+        for cost in bits:
+            level = int(np.searchsorted(scale.limits, cost, side="right"))
+            assert rules[int(np.searchsorted(colours.limits, cost, side="right"))] == HEAT[level]
+
+
+def test_the_range_that_nobody_names_holds_nearly_all_tokens() -> None:
+    for bits, high in (([0.5] * 100, 2), ([1.0] * 90 + [7.0] * 10, 8), ([40.0] * 10, 32), ([], 2)):
+        colours = colours_for(np.array(bits))
+        assert colours.scales[colours.begun].high == high
+
+
+@pytest.mark.parametrize(("words", "ends"), [("0-8", (0, 8)), (" 2.5 – 10 ", (2.5, 10)), ("0-1000", (0, 1000))])
+def test_a_range_is_two_numbers_of_bits(words: str, ends: tuple[float, float]) -> None:
+    assert parse_range(words) == ends
+
+
+@pytest.mark.parametrize("words", ["", "8", "8-8", "9-8", "0-1e3", "-3-4", "0-1001", "a-b"])
+def test_what_is_no_range_is_refused_in_one_line(words: str) -> None:
+    with pytest.raises(UsageError, match="give two numbers of bits up to 1,000, such as 0-8"):
+        parse_range(words)
 
 
 def png_size(png: bytes) -> tuple[int, int]:

@@ -1,6 +1,8 @@
 """Domains against each other: trained or taken, scored on held-out text, gaps that add up."""
 
+import html
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,29 @@ def test_pictures_and_figures_are_written_and_repeating_trains_nothing_anew(
     assert np.array_equal(taken.bits, matrix.bits)
 
 
+def test_the_matrix_has_a_page_with_every_figure(matrix: Matrix, tmp_path: Path) -> None:
+    assert matrix.page == tmp_path / "m" / "report.html"
+    page = matrix.page.read_text("utf-8")
+    assert page.count("data:image/png;base64,") == 2
+    assert "http" not in page
+    shown = html.unescape(page)
+    for j in range(2):
+        for i in range(2):
+            interval = matrix.sheet.scored[2 * j + i].interval
+            assert f"{matrix.bits[i, j]:.3f} ({interval.low:.3f} – {interval.high:.3f})" in shown
+    for model, text, gap in matrix.gaps:
+        row = [model, text, f"{gap.total:+.3f}", *(f"{share:+.3f}" for share in gap.shares.values())]
+        cells = next(
+            found
+            for found in (re.findall(r"<td[^>]*>(.*?)</td>", row) for row in shown.split("<tr>"))
+            if found[:2] == [model, text]
+        )
+        assert [*cells[:3], *cells[4:]] == row
+    largest = max(gap.shares, key=lambda name: abs(gap.shares[name]))
+    assert f"the largest share is {largest} ({gap.shares[largest]:+.3f})" in shown
+    assert matrix.method in shown
+
+
 def test_one_domain_or_two_of_one_name_are_wrong_use(texts: list[str], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="at least two"):
         domain_matrix(texts[:1], out=tmp_path / "m", **FIT)
@@ -77,8 +102,11 @@ def test_one_domain_or_two_of_one_name_are_wrong_use(texts: list[str], tmp_path:
 
 def test_the_command(seqlab_command: Command, texts: list[str]) -> None:  # noqa: F811 (the fixture)
     options = ("lm", "perplexity", "--matrix", *texts, "--model", "ngram", "--out", "m")
-    answer = seqlab_command(*options)
+    answer = seqlab_command(*options, "--html", "page.html")
     assert answer.code == 0, answer.err
+    assert "page: page.html" in answer.out
+    assert "What the gaps consist of" in Path("page.html").read_text("utf-8")
+    assert not Path("m/report.html").exists()
     assert "model trained on" in answer.out
     assert "unknown words" in answer.out
     assert "method: " in answer.out
@@ -100,4 +128,14 @@ def test_heat_maps_from_the_command(seqlab_command: Command, texts: list[str]) -
     two = seqlab_command("lm", "perplexity", "run", "--on", *texts, "--html", "both.html", "--no-baselines")
     assert "both-1.html" in two.err
     assert Path("both-2.html").exists()
+    ranged = ("lm", "perplexity", "run", "--on", texts[1], "--no-baselines", "--heat-range")
+    assert seqlab_command(*ranged, "1-5", "--html", "narrow.html").code == 0
+    assert "checked> 1–5 bits" in Path("narrow.html").read_text("utf-8")
+    assert "checked> 1–5 bits" not in page
+    for words, message in (
+        ((*ranged, "1-5"), "give --html FILE too"),
+        ((*ranged, "5-1", "--html", "x"), "such as 0-8"),
+    ):
+        wrong = seqlab_command(*words)
+        assert (wrong.code, wrong.err.count("\n"), message in wrong.err) == (2, 1, True)
     assert seqlab_command("lm", "perplexity", "run").code == 2

@@ -194,5 +194,6 @@ CLASSIFY_RULES = Rules(
         "seed": "say how many with --seeds",
     },
     example="average,lstm,transformer",
+    command=("classify", "compare"),
     own_kind=lambda kind: kind not in PRESETS,
 )

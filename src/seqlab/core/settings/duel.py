@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from seqlab.core.settings.fields import (
     with_flags,
 )
 from seqlab.core.settings.lm import LMSettings, model_fields
-from seqlab.core.settings.training import TrainingSettings
+from seqlab.core.settings.training import OPTIMISERS, TrainingSettings
 
 MATCHES = ("parameters", "flops", "time")
 MOST_SEEDS = 1000
@@ -43,6 +44,7 @@ class Rules:
     fitted: Collection[str]  # those of them that are fitted at once: no steps, no seeds
     elsewhere: Mapping[str, str]  # settings that are no choice for a duel -> where that is said instead
     example: str  # of --models
+    command: tuple[str, ...]  # what is typed before the data
     matches: tuple[str, ...] = ("time",)  # what can be made equal
     budget: str = TrainingSettings().budget  # of each model, if nobody says
     own_kind: Callable[[str], bool] = lambda kind: False  # somebody's own model, which may have any setting
@@ -61,8 +63,29 @@ LM_RULES = Rules(
         "seed": "say how many with --seeds",
     },
     example="lstm,transformer,gru",
+    command=("lm", "compare"),
     matches=MATCHES,
     own_kind=lambda kind: model_fields(kind) is None,
+)
+OPTIMISER_RULES: Rules = dataclasses.replace(
+    LM_RULES,
+    kinds=dict.fromkeys(OPTIMISERS, ""),
+    fitted=(),
+    elsewhere={
+        "text": "the text comes with --on",
+        "optimiser": "name them with --duel adamw,sgd",
+        "learning_rate": "each optimiser's own is tuned",
+        "size": "it follows from --budget; --width and --depth are choices",
+        "seed": "say how many with --seeds",
+        "momentum": "each optimiser has its own default",
+        "bias_correction": "each optimiser has its own default",
+    },
+    example="adamw,sgd",
+    command=("diagnose", "optimisers", "--on"),
+    matches=("time",),
+    own_kind=lambda kind: True,  # what can be said depends on the model, not on the optimiser
+    flag="duel",
+    noun="optimiser",
 )
 
 
@@ -75,6 +98,10 @@ def checked_models(models: str | Sequence[str], rules: Rules) -> tuple[str, ...]
             raise UsageError(f"--{rules.flag}: unknown {rules.noun} '{kind}'{nearest(kind, rules.kinds)}")
         if kinds.count(kind) > 1:
             raise UsageError(f"--{rules.flag} names '{kind}' twice; name each {rules.noun} once")
+    if len(kinds) < 2:
+        raise UsageError(
+            f"--{rules.flag} names {kinds[0]} alone; a duel needs two {rules.noun}s, such as {rules.example}"
+        )
     return kinds
 
 

@@ -178,5 +178,6 @@ TRANSLATE_RULES = Rules(
         "seed": "say how many with --seeds",
     },
     example="transformer,gru,lstm",
+    command=("translate", "compare"),
     own_kind=lambda kind: kind not in PRESETS,
 )

@@ -37,7 +37,7 @@ def write_report(run: Run, data: Prepared, errors: ErrorAnalysis | None = None) 
         write_bytes(run.folder / "loss.png", picture)
     write_text(run.folder / "predictions.csv", predictions_table(data, measured))
     values = _values(run, data, final, measured) | error_values(run, data, measured, errors)
-    values |= {"title": title, "picture": None if picture is None else embedded(picture)}
+    values |= {"title": title, "loss_curve": None if picture is None else embedded(picture)}
     write_text(run.files.report_file, render("classify.html.j2", **values))
 
 

@@ -188,7 +188,7 @@ def _page(found: AttentionDiagnosis, layers: list[Attended], most: int) -> str:
         basis=found.basis,
         answer=found.answer,
         header=HEADER,
-        rows=[{"words": row.words(), "settled": row.change.settled} for row in rows],
+        rows=[row.words() for row in rows],
         notes=NOTES,
         changes=embedded(change_chart(names, means, lows, highs, found.unit)),
         places=embedded(place_chart(names, places, shares)),

@@ -64,6 +64,11 @@ class Contest(ABC):
         """Which data: what a duel that goes on must find again."""
         return {"task": self.task.kind, "data": self.name, "data_sha256": self.sha256}
 
+    @property
+    def sources(self) -> list[str]:
+        """What names the data on the command line."""
+        return [str(place) for place in self.place.values()]
+
     # ---- judging
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +103,10 @@ class _RunReporter(Reporter):
     outer: Reporter
     name: str
     heard: set[str]
+    warnings: list[str] = field(default_factory=list)
 
     def warn(self, line: str) -> None:
+        self.warnings.append(line)
         if line not in self.heard:
             self.heard.add(line)
             self.outer.warn(line)
@@ -127,11 +129,13 @@ def _train_all(folder: DuelFolder, record: Record, contest: Contest) -> bool:
         if name in record.scores:
             continue
         threads: int = record.question["threads"]
-        run = _trained(folder.path / name, entrant, seed, contest, threads, _RunReporter(reporter, name, heard))
+        telling = _RunReporter(reporter, name, heard)
+        run = _trained(folder.path / name, entrant, seed, contest, threads, telling)
         if run.interrupted:
             reporter.warn(_interrupted(record))
             return False
         record.scores[name], record.identities[name] = contest.score(run), run.files.identity
+        record.warnings += [line for line in dict.fromkeys(telling.warnings) if line not in record.warnings]
         folder.write(record)
         value = sum(record.scores[name]) / terms.scale / int(contest.sizes.sum())
         seconds = human_seconds(run.final["seconds"] if run.final else 0.0)

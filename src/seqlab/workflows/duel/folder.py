@@ -26,6 +26,7 @@ class Record:
     entrants: list[Entrant]
     scores: dict[str, list[float]] = field(default_factory=dict)  # run -> score of each block of the judged part
     identities: dict[str, str | None] = field(default_factory=dict)  # run -> who was scored
+    warnings: list[str] = field(default_factory=list)  # those of the runs, each once
 
     @property
     def seeds(self) -> int:
@@ -52,6 +53,8 @@ class DuelFolder:
         self.file = self.path / "duel.json"
         self.curves = self.path / "curves.png"
         self.report = self.path / "report.html"
+        self.models_table = self.path / "models.csv"
+        self.pairs_table = self.path / "pairs.csv"
 
     def write(self, record: Record) -> None:
         table = asdict(record) | {"entrants": [entrant.as_json() for entrant in record.entrants], "format": FORMAT}

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from seqlab.core.errors import DamageError
-from seqlab.core.files import write_bytes, write_text
 from seqlab.core.units import human_seconds, parse_budget
 from seqlab.pages.charts import CurveOfRun, duel_curves
 from seqlab.runs.folder import Line, RunFolder
 from seqlab.workflows.duel.contest import Contest
 from seqlab.workflows.duel.entrants import Entrant
 from seqlab.workflows.duel.folder import DuelFolder, Record
-from seqlab.workflows.duel.report import duel_page
+from seqlab.workflows.duel.report import write_duel
 from seqlab.workflows.duel.terms import Terms
 from seqlab.workflows.duel.verdict import Contestant, Duel, cautions, compare_all, figures_of_runs, stack, verdict
 
@@ -38,8 +37,7 @@ def judge(folder: DuelFolder, record: Record, contest: Contest) -> Duel:
     title = f"{', '.join(record.question['models'])} on {contest.name}"
     curves = curves_of(folder, record, terms)
     picture = duel_curves(curves, title, label=terms.validated, counted=terms.counted)
-    write_bytes(folder.curves, picture)
-    write_text(folder.report, duel_page(duel, record, title, picture))
+    write_duel(folder, duel, record, contest, title, picture)
     return duel
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ from typing import Any
 from seqlab.core.errors import NotFiniteError
 from seqlab.core.reporting import Reporter
 from seqlab.core.seeding import initialising, seed_dropout
-from seqlab.core.settings.duel import LM_RULES, DuelSettings, Rules
+from seqlab.core.settings.duel import OPTIMISER_RULES, DuelSettings
 from seqlab.core.settings.fields import filled, with_changes, with_flags
 from seqlab.core.settings.lm import LMSettings, check_said, fill_lm
-from seqlab.core.settings.training import OPTIMISERS, size_for_budget
+from seqlab.core.settings.training import size_for_budget
 from seqlab.models.build import known_sizes
 from seqlab.training.averaging import WeightAverage
 from seqlab.training.loop import Position, training_step
@@ -32,23 +31,6 @@ FACTOR = 10**0.5
 # Where the search begins: a multiple of the model's own learning rate, which is AdamW's.
 BEGIN = {"sgd": 100.0, "momentum": 10.0, "momentum-average": 100.0}
 MOST_TRIALS = 9
-
-OPTIMISER_RULES: Rules = dataclasses.replace(
-    LM_RULES,
-    kinds=dict.fromkeys(OPTIMISERS, ""),
-    fitted=(),
-    elsewhere={
-        "text": "the text comes with --on",
-        "optimiser": "name them with --duel adamw,sgd",
-        "learning_rate": "each optimiser's own is tuned",
-        "seed": "say how many with --seeds",
-    },
-    example="adamw,sgd",
-    matches=("time",),
-    own_kind=lambda kind: True,  # what can be said depends on the model, not on the optimiser
-    flag="duel",
-    noun="optimiser",
-)
 
 
 def compare_optimisers(

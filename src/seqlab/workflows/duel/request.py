@@ -7,7 +7,7 @@ from typing import Any
 
 from seqlab.core.errors import UsageError
 from seqlab.core.settings.classify import CLASSIFY_RULES, ClassifierDuelSettings
-from seqlab.core.settings.duel import LM_RULES, DuelSettings, check_duel
+from seqlab.core.settings.duel import LM_RULES, OPTIMISER_RULES, DuelSettings, Rules, check_duel
 from seqlab.core.settings.fields import check_threads, with_flags
 from seqlab.core.settings.translate import TRANSLATE_RULES, TranslateSettings, TranslatorDuelSettings
 from seqlab.data.folders import check_glob
@@ -19,8 +19,21 @@ from seqlab.workflows.translate.request import check_places
 
 def check_compare(text: str, asked: dict[str, Any], said: dict[str, Any], out: str | None, threads: int | None) -> None:
     """Refuse, in one line, what `compare_lms` could never do."""
+    _check_on_text(text, asked, said, out, threads, LM_RULES)
+
+
+def check_compare_optimisers(
+    text: str, asked: dict[str, Any], said: dict[str, Any], out: str | None, threads: int | None
+) -> None:
+    """Refuse, in one line, what `compare_optimisers` could never do."""
+    _check_on_text(text, asked, said, out, threads, OPTIMISER_RULES)
+
+
+def _check_on_text(
+    text: str, asked: dict[str, Any], said: dict[str, Any], out: str | None, threads: int | None, rules: Rules
+) -> None:
     check_threads(threads)
-    check_duel(DuelSettings(**asked), said, LM_RULES)
+    check_duel(DuelSettings(**asked), said, rules)
     check_encoding(said.get("encoding", "utf-8"))
     check_glob(said.get("glob", ""))
     check_source(text, said.get("glob", ""))

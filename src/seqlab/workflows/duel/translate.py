@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.duel import DuelSettings
-from seqlab.core.settings.translate import TRANSLATE_RULES
+from seqlab.core.settings.translate import BETWEEN_FILES, TRANSLATE_RULES
 from seqlab.data.sources import full_place, stem_of
 from seqlab.runs.task import Task
 from seqlab.workflows.duel.contest import Contest
@@ -64,6 +64,10 @@ class TranslateContest(Contest):
 
     def prepare(self) -> Prepared:
         return self.read
+
+    @property
+    def sources(self) -> list[str]:
+        return [place for places in self.place.values() for place in places.split(BETWEEN_FILES) if place]
 
     @cached_property
     def _pairs(self) -> NDArray[np.int64]:

@@ -189,8 +189,6 @@ def verdict(contestants: Sequence[Contestant], comparisons: Sequence[Comparison]
     best = min(contestants, key=lambda contestant: contestant.value)
     terms, interval = best.terms, best.interval
     figure = f"{terms.value(best.value)} ({terms.number(interval.low)} to {terms.number(interval.high)})"
-    if len(contestants) == 1:
-        return None, f"There is no winner: {best.kind} alone took part, with {figure}."
     against = [c for c in comparisons if best.kind in (c.a, c.b)]
     still_open = [c for c in against if not c.settled]
     if not still_open:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seqlab.core.files import write_bytes, write_text
-from seqlab.core.units import human_count, human_seconds, number_of
+from seqlab.core.units import human_count, human_perplexity, human_seconds, number_of
 from seqlab.data.overlap import Overlap
 from seqlab.data.sources import Text
 from seqlab.pages.charts import loss_curve
@@ -24,9 +24,9 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ("tokens", "tokens scored", ",d"),
     ("unknown_rate", "unknown tokens", ".3%"),
     ("nats_per_token", "nats per token", ".4f"),
-    ("perplexity_per_token", "perplexity per token", ".2f"),
-    ("perplexity_per_word", "perplexity per word", ",.1f"),
-    ("perplexity_per_character", "perplexity per character", ".3f"),
+    ("perplexity_per_token", "perplexity per token", ""),
+    ("perplexity_per_word", "perplexity per word", ""),
+    ("perplexity_per_character", "perplexity per character", ""),
     ("nats_per_character", "nats per character", ".4f"),
     ("bits_per_character", "bits per character", ".4f"),
     ("bits_per_byte", "bits per byte", ".4f"),
@@ -58,9 +58,13 @@ def figure_rows(final: Line) -> list[tuple[str, list[str]]]:
     """(label, [validation, test]) with every figure written as a person reads it."""
     parts = [final[name] for name in ("validation", "test") if final.get(name)]
     return [
-        (label, ["–" if part[key] is None else format(part[key], form) for part in parts])
+        (label, ["–" if part[key] is None else _written(part[key], form) for part in parts])
         for key, label, form in FIGURES
     ]
+
+
+def _written(value: float, form: str) -> str:
+    return format(value, form) if form else human_perplexity(value)
 
 
 def _page(
@@ -89,7 +93,7 @@ def _headline(run: Run, final: Line) -> list[tuple[str, str]]:
     return [
         (f"{score['bits_per_byte']:.3f}", "bits per byte on validation text"),
         (
-            f"{score['perplexity_per_token']:.2f}",
+            human_perplexity(score["perplexity_per_token"]),
             f"perplexity per {run.settings.tokenizer.kind} token on validation text",
         ),
         (human_count(run.record["parameters"]), _what_was_learnt(run, final)),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+import string
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqlab.core.errors import DataError
+from seqlab.core.settings.heat import RANGES, WITHIN, BitRange
 from seqlab.core.types import Surprisals
 from seqlab.core.units import human_count
 from seqlab.evaluation.gap import nats_per_byte
@@ -38,9 +40,73 @@ LONGEST_RUN = 8  # of such neighbours
 TOP = 25
 LONGEST_WORD = 30  # characters of a word in a table
 
-LIMITS = (0, 0.25, 0.5, 1, 2, 3, 4, 6, 8, 10, 13, 16)  # bits from which on a token has the next colour, on every page
-NAMES = "abcdefghijkl"  # of the colours' classes
+NAMES = string.ascii_letters  # of the classes of tokens: one for each stretch of bits that some range tells apart
 VISIBLE = {code: chr(0x2400 + code) for code in range(32)} | {0x7F: "␡", ord("\t"): "\t", ord("\n"): "↵\n"}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Which colour so many bits have: white below and at the beginning, the last one from `high` on.
+
+    colour k from low + k (high − low) / (K − 1) bits on, for K colours
+    """
+
+    low: float
+    high: float
+
+    @property
+    def limits(self) -> list[float]:
+        """Bits from which on a token has the next colour."""
+        steps = len(HEAT) - 1
+        return [self.low + (self.high - self.low) * k / steps for k in range(1, steps + 1)]
+
+    @property
+    def names(self) -> list[str]:
+        """What each colour stands for."""
+        first = f"below {self.limits[0]:g}" if self.low else f"0–{self.limits[0]:g}"
+        between = [f"{a:g}–{b:g}" for a, b in itertools.pairwise(self.limits)]
+        return [first, *between, f"{self.high:g} or more"]
+
+    @property
+    def title(self) -> str:
+        return f"{self.low:g}–{self.high:g} bits"
+
+
+@dataclass(frozen=True)
+class Colours:
+    """The ranges that a page offers, and which of them it begins with."""
+
+    scales: list[Scale]
+    begun: int
+
+    @property
+    def limits(self) -> list[float]:
+        """All that any range tells apart: between two of them no range changes its colour."""
+        return sorted({limit for scale in self.scales for limit in scale.limits})
+
+    def rules(self, scale: Scale) -> list[tuple[str, str]]:
+        """(class of a token, its colour) in this range; the first class is white in every range and has no name."""
+        levels = np.searchsorted(scale.limits, self.limits, side="right")
+        return [(name, HEAT[level]) for name, level in zip(NAMES, levels.tolist(), strict=False)]
+
+    def for_page(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "title": scale.title,
+                "rules": self.rules(scale),
+                "legend": list(zip(HEAT, scale.names, strict=True)),
+                "begun": number == self.begun,
+            }
+            for number, scale in enumerate(self.scales)
+        ]
+
+
+def colours_for(bits: Numbers, asked: BitRange | None = None) -> Colours:
+    """Begin with the range that is asked for, else with the narrowest that holds nearly all of these tokens."""
+    held = float(np.quantile(bits, WITHIN)) if len(bits) else 0.0
+    begun = asked or next((one for one in RANGES if one[1] >= held), RANGES[-1])
+    ranges = sorted({*RANGES, begun}, key=lambda one: (one[1], one[0]))
+    return Colours([Scale(*one) for one in ranges], ranges.index(begun))
 
 
 @dataclass(frozen=True)
@@ -61,6 +127,7 @@ def heat_map_page(
     context: str,
     bits_per_byte: float,
     interval: tuple[float, float] | None,
+    colours: Colours | None = None,
 ) -> str:
     """The page as HTML. `counts` says how often a word stood in the training text; None: it is not at hand."""
     content = text.encode()
@@ -68,7 +135,8 @@ def heat_map_page(
         raise DataError("the text is empty: there is nothing to show")
     per_byte = nats_per_byte(surprisals, len(content))
     words = words_with_loss(text, surprisals)
-    marked, shown = marked_text(content, pieces_of(content, surprisals))
+    colours = colours or colours_for(bits_of(surprisals))
+    marked, shown = marked_text(content, pieces_of(content, surprisals), colours.limits)
     places = by_place_in_word(text, surprisals, words)
     tokens_bits_per_byte = surprisals.total / (math.log(2) * len(content))
     return render(
@@ -77,8 +145,7 @@ def heat_map_page(
         headline=_headline(surprisals, len(words), len(content), bits_per_byte, interval),
         context=context,
         rest=None if math.isclose(bits_per_byte, tokens_bits_per_byte, rel_tol=1e-6) else tokens_bits_per_byte,
-        colours=list(zip(NAMES, HEAT, strict=True)),
-        legend=list(zip(NAMES, _level_names(), strict=True)),
+        scales=colours.for_page(),
         marked=marked,
         shown=shown,
         bytes=len(content),
@@ -90,6 +157,11 @@ def heat_map_page(
         position_picture=embedded(_position_picture(per_byte, tokens_bits_per_byte)),
         top=TOP,
     )
+
+
+def bits_of(surprisals: Surprisals) -> Numbers:
+    """What each token costs."""
+    return surprisals.nats / math.log(2)
 
 
 def pieces_of(content: bytes, surprisals: Surprisals) -> Pieces:
@@ -106,11 +178,11 @@ def pieces_of(content: bytes, surprisals: Surprisals) -> Pieces:
     return Pieces(edges, bits, np.bincount(which, surprisals.unknown) > 0)
 
 
-def marked_text(content: bytes, pieces: Pieces) -> tuple[Any, int]:
+def marked_text(content: bytes, pieces: Pieces, limits: Sequence[float]) -> tuple[Any, int]:
     """The coloured text as markup and how many bytes of the text it shows."""
     from markupsafe import Markup
 
-    levels = np.searchsorted(LIMITS[1:], pieces.bits, side="right")
+    levels = np.searchsorted(limits, pieces.bits, side="right")
     last = max(1, int(np.searchsorted(pieces.edges, SHOWN_BYTES, side="right")) - 1)
     parts: list[str] = []
     shown = size = 0
@@ -143,9 +215,8 @@ def _element(content: bytes, pieces: Pieces, level: int, a: int, b: int) -> str:
     span = str(start) if end == start + 1 else f"{start}–{end - 1}"
     unknown = bool(pieces.unknown[a])
     tip = f"{bits} bits @{span}{', unknown' if unknown else ''}"
-    styled = f" class={NAMES[level]}" if level else ""
-    if unknown:
-        styled = f' class="{NAMES[level]} u"'
+    classes = [*([NAMES[level - 1]] if level else []), *(["unknown"] if unknown else [])]
+    styled = f" class={classes[0]}" if len(classes) == 1 else f' class="{" ".join(classes)}"' if classes else ""
     shown = html.escape(content[start:end].decode(), quote=False).translate(VISIBLE)
     return f'<i{styled} title="{tip}">{shown}</i>'
 
@@ -161,10 +232,6 @@ def _headline(
         (f"{len(surprisals):,}", f"tokens in {words:,} words"),
         (f"{unknown:,}", f"unknown tokens ({unknown / max(1, len(surprisals)):.2%})"),
     ]
-
-
-def _level_names() -> list[str]:
-    return [*(f"{a:g}–{b:g}" for a, b in itertools.pairwise(LIMITS)), f"{LIMITS[-1]:g} or more"]
 
 
 def _share(nats: float, total: float) -> str:

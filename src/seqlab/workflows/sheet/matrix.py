@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqlab.core.errors import DataError, UsageError
-from seqlab.core.files import make_folder, sha256_of, write_bytes
+from seqlab.core.files import make_folder, sha256_of, write_bytes, write_text
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.lm import MATRIX_DEFAULTS
 from seqlab.data.sources import Text
@@ -24,6 +24,7 @@ from seqlab.training.determinism import using_threads
 from seqlab.workflows.lm.original import part_of
 from seqlab.workflows.lm.run import LMRun
 from seqlab.workflows.lm.train import train_lm
+from seqlab.workflows.sheet.matrix_page import matrix_page
 from seqlab.workflows.sheet.request import check_matrix
 from seqlab.workflows.sheet.sheet import Reader, Scored, Sheet, make_sheet, reader_of
 
@@ -46,6 +47,7 @@ class Matrix:
     gaps: list[tuple[str, str, Gap]]  # trained on, text read
     sheet: Sheet
     folder: Path
+    page: Path
     method: str = METHOD
 
     def as_json(self) -> dict[str, Any]:
@@ -65,6 +67,7 @@ class Matrix:
             ],
             "method": self.method,
             "pictures": [str(self.folder / name) for name in ("matrix.png", "gaps.png")],
+            "page": str(self.page),
         }
 
 
@@ -72,12 +75,14 @@ def domain_matrix(
     domains: Sequence[str | Path],
     *,
     out: str | Path | None = None,
+    html: str | Path | None = None,
     threads: int | None = None,
     reporter: Reporter | None = None,
     **flags: Any,
 ) -> Matrix:
     """`domains` are run folders or texts; a text is trained on first (`flags` as for `lm train`).
 
+    `html` is where the page goes, report.html in the folder `out` unless somebody says otherwise.
     Characters are the tokens unless somebody says otherwise: they are the same for every text. A repeated call
     goes on with what was trained before.
     """
@@ -92,8 +97,8 @@ def domain_matrix(
     readers = [_named(domain) for domain in found]
     with using_threads(threads):
         sheet = make_sheet(readers, [_text(domain) for domain in found], (), (), reporter)
-    matrix = _filled(found, sheet, folder)
-    _draw(matrix)
+    matrix = _filled(found, sheet, folder, folder / "report.html" if html is None else Path(html))
+    _write(matrix)
     return matrix
 
 
@@ -124,7 +129,7 @@ def _text(domain: Domain) -> tuple[Text, str]:
     return Text(domain.run.folder, name, len(content), sha256_of(content)), domain.held_out
 
 
-def _filled(domains: list[Domain], sheet: Sheet, folder: Path) -> Matrix:
+def _filled(domains: list[Domain], sheet: Sheet, folder: Path, page: Path) -> Matrix:
     size = len(domains)
     by_place: list[list[Scored]] = [sheet.scored[k * size : (k + 1) * size] for k in range(size)]  # [text][model]
     bits = np.array([[by_place[j][i].figures.bits_per_byte for j in range(size)] for i in range(size)])
@@ -139,14 +144,16 @@ def _filled(domains: list[Domain], sheet: Sheet, folder: Path) -> Matrix:
         for i in range(size)
         if i != j
     ]
-    return Matrix([domain.name for domain in domains], bits, gaps, sheet, folder)
+    return Matrix([domain.name for domain in domains], bits, gaps, sheet, folder, page)
 
 
-def _draw(matrix: Matrix) -> None:
+def _write(matrix: Matrix) -> None:
     make_folder(matrix.folder)
     title = "bits per byte on held-out text"
     picture = matrix_picture(matrix.domains, matrix.domains, matrix.bits, title=title)
     write_bytes(matrix.folder / "matrix.png", picture)
-    write_bytes(matrix.folder / "gaps.png", gap_picture([(m, t, gap.shares) for m, t, gap in matrix.gaps]))
+    gaps = gap_picture([(m, t, gap.shares) for m, t, gap in matrix.gaps])
+    write_bytes(matrix.folder / "gaps.png", gaps)
+    write_text(matrix.page, matrix_page(matrix, picture, gaps))
     content = json.dumps(matrix.as_json(), ensure_ascii=False, indent=1, allow_nan=False)
     write_bytes(matrix.folder / "matrix.json", content.encode())

@@ -46,7 +46,7 @@ def write_report(run: TranslatorRun, data: Prepared) -> None:
             {one["signature"] for one in final["targets"]} | {one["chrf_signature"] for one in final["targets"]}
         ),
         "curve": _curve(lines, data),
-        "picture": None if picture is None else embedded(picture),
+        "loss_curve": None if picture is None else embedded(picture),
         "smoothing": run.settings.training.smoothing,
         "targets": [_target(run, data, one) for one in measured],
         "notes": data.notes,
