@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import TINY_FLAGS, Command
 
-TRAIN_KEYS = {"run", "seconds", "tokens", "validation", "test"}
+TRAIN_KEYS = {"run", "seconds", "tokens", "validation", "test", "headline", "baselines"}
 PART_KEYS = {"tokens", "nats_per_token", "bits_per_byte"}
 ROW_KEYS = {
     "model", "text", "tokens", "unknown_rate", "closed_vocabulary", "context", "nats_per_token", "perplexity_per_token",
@@ -20,6 +20,18 @@ def test_train_prints_figures_folder_and_next_step(seqlab_command: Command, smal
     assert "runs/small-lstm-1" in answer.out
     assert "seqlab lm generate runs/small-lstm-1" in answer.out
     assert "parameters" in answer.err
+    assert "\ntest text: " in answer.out
+    assert "beside it, on the same text: " in answer.out
+    assert "7-gram " in answer.out
+    assert "bits per byte: what a compressor that knows the model needs" in answer.out
+    page = Path("runs/small-lstm-1/report.html").read_text()
+    for shown in (
+        "Beside simple methods, on the test text",
+        "this model",
+        "7-gram",
+        "Bits per byte: what a compressor",
+    ):
+        assert shown in page
 
 
 def test_json_is_one_object_and_nothing_else(seqlab_command: Command, small_text: Path) -> None:
@@ -29,6 +41,8 @@ def test_json_is_one_object_and_nothing_else(seqlab_command: Command, small_text
     assert answer.json["validation"].keys() >= PART_KEYS
     assert answer.json["test"].keys() >= PART_KEYS
     assert answer.json["run"] == "run"
+    assert all(one.keys() == {"name", "bits_per_byte"} for one in answer.json["baselines"])
+    assert [one["name"] for one in answer.json["baselines"]].count("7-gram") == 1
     again = seqlab_command("lm", "train", small_text, "--out", "run", "--resume", "--json")
     assert again.json == answer.json
 

@@ -123,6 +123,8 @@ def tables() -> dict[str, str]:
 RUNS = {
     "gru": (*LM, "--model", "gru", "--tokenizer", "char", *TINY_FLAGS),
     "counts": (*LM, "--model", "ngram", "--tokenizer", "char", "--order", "3"),
+    "bytes": (*LM, "--model", "ngram", "--tokenizer", "byte", "--order", "2"),
+    "other": ("lm", "train", "p.tsv", "--model", "ngram", "--tokenizer", "char", "--order", "2"),
     "average": ("classify", "train", "c.csv", *FEW),
     "pairs": ("translate", "train", "p.tsv", "--model", "gru", "--width", "16", *FEW),
 }
@@ -245,6 +247,21 @@ WRONG_USE: list[tuple[str, str]] = [
     ("lm generate gru --prompts latin.txt", "is not valid utf-8 at byte 4"),
     ("lm generate gru --prompts nothing", "cannot be read: Is a directory"),
     ("lm generate pairs", "holds a run of kind 'translate', not 'lm'"),
+    ("lm generate counts+nowhere", "there is no run folder nowhere"),
+    ("lm generate counts+average", "average holds a run of kind 'classify', not 'lm'"),
+    ("lm perplexity counts+bytes --on t.txt", "their tokenizers differ (char, "),
+    ("lm mix", "the following arguments are required: RUN"),
+    ("lm mix counts", "a mixture needs at least two runs"),
+    ("lm mix counts counts", "counts is named twice"),
+    ("lm mix counts+", "'counts+' names nothing beside a '+'"),
+    ("lm mix counts other", "one is of t.txt, the other of p.tsv; train both on one text"),
+    ("lm mix counts bytes", "counts and bytes cannot be mixed: their tokenizers differ"),
+    ("lm mix counts pairs", "pairs holds a run of kind 'translate', not 'lm'"),
+    ("lm mix counts t.txt", "there is no run folder t.txt"),
+    ("lm mix counts gru --out gru", "gru exists already; choose another --out"),
+    ("lm mix counts gru --out /dev/null/x", "/dev/null is a file, not a folder"),
+    ("lm mix counts gru --threads 0", "--threads 0 must lie between 1 and 1024"),
+    ("lm train t.txt --split 100/0/0", "leaves nothing to train on or to validate on"),
     ("classify train t.txt", "cannot tell how it is written by the ending '.txt'"),
     ("classify train shakespeare", "is running text without labels"),
     ("classify train c.csv --text nope", "has no column 'nope' for --text; its columns are 'text', 'label'"),
@@ -336,6 +353,7 @@ BAD_DATA: list[tuple[str, str]] = [
     ("lm train t.txt --encoding ascii --out new", "it reads as utf-8: say --encoding utf-8"),
     ("lm train white.txt --tokenizer word --out new", "the training text has 1 token"),
     ("lm train nothing --out new", "it is empty; name another"),
+    ("lm train counts+gru --out new", "there is no file, folder or corpus 'counts+gru'"),
     ("lm train . --glob *.none --out new", "holds no file that --glob '*.none' names"),
     ("lm train /dev/null --out new", "is empty"),
     ("lm train /dev/zero --out new", "looks like a binary file (zero at byte 0, line 1)"),
@@ -468,7 +486,25 @@ def test_a_list_of_runs_survives_damaged_ones(tmp_path: Path) -> None:
     assert "damaged" in answer.out
 
 
+@pytest.mark.parametrize("name", ["guide.safetensors", "model.safetensors"])
+def test_a_damaged_member_of_a_mixture_is_named(name: str, tmp_path: Path) -> None:
+    shutil.copytree("gru", tmp_path / "run")
+    cut(200)(tmp_path / "run" / name)
+    refused(ask("lm", "mix", tmp_path / "run", "counts", "--out", tmp_path / "both"), 1, f"{name} is damaged")
+    assert not (tmp_path / "both").exists()
+
+
 # --------------------------------------------------------------------------- odd, but no mistake
+
+
+@pytest.mark.parametrize("text", ["t.txt", "white.txt", "one.txt", "emoji.txt"])
+def test_odd_texts_have_baselines(text: str, tmp_path: Path) -> None:
+    words = ("--model", "ngram", "--tokenizer", "byte", "--order", "2", "--out", tmp_path / "run", "--json")
+    answer = ask("lm", "train", text, *words)
+    assert answer.code == 0, answer.err
+    found = json.loads(answer.out)["baselines"]
+    assert {one["name"] for one in found} == {"uniform", "7-gram", "xz", "ppmd"}
+    assert all(0 <= one["bits_per_byte"] < 9 for one in found)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import TINY_FLAGS, Command
 
-KEYS = {"run", "seconds", "context", "validation", "test", "mixture"}
+KEYS = {"run", "seconds", "context", "validation", "test", "headline", "baselines", "mixture"}
 MEMBER_KEYS = {"name", "model", "identity", "weight", "validation", "test"}
 
 
@@ -83,7 +83,7 @@ def test_what_cannot_be_mixed_is_one_line(seqlab_command: Command, two: tuple[st
         (("perplexity", "runs/lstm+runs/bytes", "--on", small_text), "no distribution over strings"),
         (("perplexity", "runs/lstm+runs/bits", "--on", small_text), "there is no run folder runs/bits"),
         (("generate", "runs/lstm+runs/bytes"), "their tokenizers differ"),
-        (("generate", "runs/lstm+"), "is not a run folder"),
+        (("generate", "runs/lstm+"), "'runs/lstm+' names nothing beside a '+'"),
     ):
         answer = seqlab_command("lm", *words, "--json")
         assert (answer.code, answer.err.count("\n")) == (2, 1)

@@ -5,6 +5,7 @@ import gzip
 import lzma
 import math
 from pydoc_data.topics import topics
+from typing import Any
 
 import pyppmd
 import pytest
@@ -16,6 +17,7 @@ from seqlab.evaluation.baselines import (
     COMPRESSORS,
     Baseline,
     baselines,
+    beside_a_run,
     character_ngram,
     compressor_nats,
     last_bytes,
@@ -23,6 +25,7 @@ from seqlab.evaluation.baselines import (
 )
 
 TOPICS = "".join(topics[title] for title in sorted(topics))
+MOST_THAT_ENDS_A_FILE = 8  # bytes of PPMd: a mark, and what the coder still holds
 TRAIN, HELD_OUT = TOPICS[:120_000], TOPICS[120_000:140_000]
 
 
@@ -44,6 +47,27 @@ def test_every_better_method_is_better_on_real_text() -> None:
     assert all(b.bytes == len(HELD_OUT.encode()) and b.characters == len(HELD_OUT) for b in found)
 
 
+def test_only_what_is_named_is_measured_and_in_the_order_of_the_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = baselines(TRAIN[:9000], HELD_OUT, names=("ppmd", "3-gram", "uniform"))
+    assert [b.name for b in found] == ["uniform", "3-gram", "ppmd"]
+    ready = character_ngram(TRAIN[:9000], 3)
+    monkeypatch.setattr(baselines_file.NGramLM, "fit", lambda *_: pytest.fail("it was counted again"))
+    (again,) = baselines(TRAIN[:9000], HELD_OUT, names=("3-gram",), counted=ready)
+    assert again == found[1]
+
+
+def test_counts_of_other_characters_or_of_another_order_do_not_serve() -> None:
+    for ready in (character_ngram(TRAIN[:9000] + "☃", 3), character_ngram(TRAIN[:9000], 5)):
+        (found,) = baselines(TRAIN[:9000], HELD_OUT, names=("3-gram",), counted=ready)
+        assert found == baselines(TRAIN[:9000], HELD_OUT, names=("3-gram",))[0]
+
+
+def test_beside_a_run_stands_what_costs_little() -> None:
+    assert beside_a_run(9_000, 1_000) == ("uniform", "7-gram", "xz", "ppmd")
+    assert beside_a_run(9_000, 999) == ("uniform", "7-gram")
+    assert beside_a_run(2_000_000, 1_000) == ("uniform", "7-gram", "ppmd")
+
+
 def test_units_derive_from_the_same_total() -> None:
     one = Baseline("x", nats=100.0, bytes=60, characters=50)
     assert one.nats_per_character == 2
@@ -62,12 +86,18 @@ def test_compressors_count_what_the_held_out_text_adds() -> None:
 def test_ppmd_gives_back_what_it_packed_and_forgets_nothing() -> None:
     """What was counted is a real file: it can be read again. With room for all contexts, more room changes nothing."""
     content = (TRAIN + HELD_OUT).encode()
-    order, memory = baselines_file.PPMD_ORDER, baselines_file.PPMD_MEMORY_PER_BYTE * len(content)
-    packed = pyppmd.compress(content, max_order=order, mem_size=memory, variant="I")
-    assert pyppmd.decompress(packed, max_order=order, mem_size=memory, variant="I") == content
-    assert COMPRESSORS["ppmd"](len(content))(content) == len(packed)
-    assert len(pyppmd.compress(content, max_order=order, mem_size=8 * memory, variant="I")) == len(packed)
-    added = len(packed) - COMPRESSORS["ppmd"](len(content))(TRAIN.encode())
+    how: dict[str, Any] = dict(max_order=baselines_file.PPMD_ORDER, variant="I")
+    memory = baselines_file.PPMD_MEMORY_PER_BYTE * len(content)
+    packed = pyppmd.compress(content, mem_size=memory, **how)
+    assert pyppmd.decompress(packed, mem_size=memory, **how) == content
+    assert len(pyppmd.compress(content, mem_size=8 * memory, **how)) == len(packed)
+    added = len(packed) - len(pyppmd.compress(TRAIN.encode(), mem_size=memory, **how))
+    assert abs(COMPRESSORS["ppmd"](TRAIN.encode(), HELD_OUT.encode()) - added) <= MOST_THAT_ENDS_A_FILE
+
+
+def test_ppmd_tells_in_one_pass_what_each_text_took() -> None:
+    whole, train = (pyppmd.Ppmd8Encoder(baselines_file.PPMD_ORDER, 1 << 23) for _ in range(2))
+    added = len(whole.encode((TRAIN + HELD_OUT).encode())) - len(train.encode(TRAIN.encode()))
     assert compressor_nats("ppmd", TRAIN, HELD_OUT) == pytest.approx(added * 8 * math.log(2))
 
 

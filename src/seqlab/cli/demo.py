@@ -59,7 +59,7 @@ def demo_json(result: Any) -> dict[str, Any]:
         "run_alone": str(result.alone.folder),
         "corpus": result.corpus,
         "seconds": final["seconds"],
-        "validation": final["validation"],
+        **{part: final[part] for part in ("validation", "test")},
         "rows": rows,
         "sample": result.sample,
         "copied": result.copied,
@@ -77,7 +77,7 @@ def demo_text(result: Any) -> str:
     other = "britannica" if result.corpus == "shakespeare" else "my.txt"
     return "\n".join(
         [
-            f"Bits per byte of {run.final['validation']['characters']:,} characters of '{result.corpus}' "
+            f"Bits per byte of {run.final['test']['characters']:,} characters of '{result.corpus}' "
             "that training did not see:",
             "",
             table(["", "model", "bits/byte", "training"], story),

@@ -84,6 +84,7 @@ def train(arguments: argparse.Namespace) -> int:
     check_train(said, **how)  # wrong use is answered before torch is loaded
     reporter = reporter_for(f"training on {said.get('text') or how['out'] or how['config']}")
     from seqlab.workflows.lm.train import train_lm
+    from seqlab.workflows.lm.words import told
 
     run = train_lm(**said, **how, reporter=reporter)
     final = run.final
@@ -91,7 +92,8 @@ def train(arguments: argparse.Namespace) -> int:
         emit_json(train_json(run, final))
     elif final is not None:
         print(final_table(final))
-        print(f"\n{_outcome(final)}\nrun folder: {run.folder}  (open report.html in a browser)")
+        print("", *told(final), "", sep="\n")
+        print(f"{_outcome(final)}\nrun folder: {run.folder}  (open report.html in a browser)")
         print(f'next: seqlab lm generate {run.folder} --prompt "..." --temperature 0.8')
     return 0
 
@@ -103,8 +105,7 @@ def train_json(run: Any, final: dict[str, Any] | None) -> dict[str, Any]:
         "run": str(run.folder),
         "interrupted": False,
         **{key: final[key] for key in ("outcome", "step", "best_step", "seconds", "tokens", "context")},
-        "validation": final["validation"],
-        "test": final["test"],
+        **{key: final[key] for key in ("validation", "test", "headline", "baselines") if key in final},
     }
 
 

@@ -33,6 +33,7 @@ def mix(arguments: argparse.Namespace) -> int:
     folders: list[Path] = [folder for name in arguments.folders for folder in runs_named(name)]
     check_mix(folders, arguments.out, arguments.threads)  # wrong use is answered before torch is loaded
     from seqlab.workflows.lm.mix import mix_into
+    from seqlab.workflows.lm.words import told
 
     run = mix_into(folders, arguments.out, threads=arguments.threads, reporter=TerminalReporter())
     final = run.final
@@ -41,13 +42,15 @@ def mix(arguments: argparse.Namespace) -> int:
         emit_json(mix_json(str(run.folder), final))
     else:
         print(mix_table(final))
+        print("", *told(final), sep="\n")
         print(f"\n{final['mixture']['sentence']}\ncontext: {final['context']}\nrun folder: {run.folder}")
         print(f'next: seqlab lm generate {run.folder} --prompt "..." --temperature 0.8')
     return 0
 
 
 def mix_json(run: str, final: dict[str, Any]) -> dict[str, Any]:
-    return {"run": run} | {key: final[key] for key in ("seconds", "context", "validation", "test", "mixture")}
+    keys = ("seconds", "context", "validation", "test", "headline", "baselines", "mixture")
+    return {"run": run} | {key: final[key] for key in keys}
 
 
 def mix_table(final: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """What one gets without a neural network: the figures a trained model has to beat.
 
-Uniform, character n-grams (modified Kneser–Ney) and compressors, all measured on the same held-out text.
+Uniform, character n-grams (modified Kneser–Ney) and compressors, all measured on the same held-out text. `NAMES` is the
+order in which they are listed; `beside_a_run` says which of them stand beside every training.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from seqlab.core.errors import DataError
+from seqlab.core.reporting import Reporter
+from seqlab.core.settings.lm import NGRAM_ORDERS
 from seqlab.core.types import Surprisals
 from seqlab.core.units import SPELLING_NATS_PER_BYTE
 from seqlab.data.pieces import cut_text
@@ -29,7 +32,19 @@ MAX_XZ_DICTIONARY = 1536 << 20
 PPMD_ORDER = 16
 MIN_PPMD_MEMORY, MAX_PPMD_MEMORY = 1 << 20, 1 << 30
 PPMD_MEMORY_PER_BYTE = 32  # of text: English takes less than 24; one that is full begins anew
-ORDERS = (1, 3, 5, 7)
+BASELINE_ORDER = NGRAM_ORDERS["char"]
+ORDERS = (1, 3, 5, BASELINE_ORDER)
+
+
+def ngram_name(order: int) -> str:
+    return "unigram" if order == 1 else f"{order}-gram"
+
+
+NGRAMS = {ngram_name(order): order for order in ORDERS}
+NAMES = ("uniform", *NGRAMS, "xz", "ppmd")
+BYTES_TO_COUNT, BYTES_TO_SCORE = 90, 60  # held for each byte of the training text and of the held-out text
+MAX_XZ_BYTES = 2_000_000  # beside a run: beyond, xz takes longer than all the others, and ppmd is ahead of it
+LEAST_PACKED = 1_000  # beside a run: a compressor writes some bytes later than it knows them, which is much of a little
 
 
 @dataclass(frozen=True)
@@ -56,17 +71,52 @@ class Baseline:
         return math.exp(self.nats_per_character)
 
 
-def baselines(train_text: str, held_out: str, *, orders: Sequence[int] = ORDERS) -> list[Baseline]:
-    """Uniform, n-grams, xz and PPMd; fitted on the training text's last 20 MB at most."""
+def beside_a_run(train_bytes: int, held_out_bytes: int) -> tuple[str, ...]:
+    """What every training is measured against."""
+    names = ["uniform", ngram_name(BASELINE_ORDER)]
+    if held_out_bytes >= LEAST_PACKED:
+        names += ["xz", "ppmd"] if train_bytes + held_out_bytes <= MAX_XZ_BYTES else ["ppmd"]
+    return tuple(names)
+
+
+def held_bytes(train_bytes: int, held_out_bytes: int) -> int:
+    """What measuring these holds in memory at most: counting n-grams takes more than compressing."""
+    return BYTES_TO_COUNT * min(train_bytes, MAX_TRAINING_BYTES) + BYTES_TO_SCORE * held_out_bytes
+
+
+def baselines(
+    train_text: str,
+    held_out: str,
+    *,
+    names: Sequence[str] = NAMES,
+    counted: ModelScorer | None = None,
+    reporter: Reporter | None = None,
+) -> list[Baseline]:
+    """Uniform, n-grams and compressors, as far as `names` has them; fitted on the training text's last 20 MB at most.
+
+    `counted` is an n-gram of the whole training text that stands ready: it is not counted again where its characters
+    are those of the baseline.
+    """
+    reporter = reporter or Reporter()
     train_text, note = last_bytes(train_text)
     tokenizer, ids = _characters(train_text)
-    found = [_baseline("uniform", uniform(tokenizer, held_out).total, held_out, note)]
-    for order in orders:
-        model = NGramLM.fit(ids, tokenizer.vocab_size, order)
-        name = "unigram" if order == 1 else f"{order}-gram"
-        found.append(_baseline(name, ModelScorer(model, tokenizer).score(held_out).total, held_out, note))
-    packed = ((name, compressor_nats(name, train_text, held_out)) for name in ("xz", "ppmd"))
-    return [*found, *(_baseline(name, nats, held_out, note) for name, nats in packed)]
+    if counted is not None and (note or counted.tokenizer.sha256 != tokenizer.sha256):
+        counted = None
+
+    def nats_of(name: str) -> float:
+        if name == "uniform":
+            return uniform(tokenizer, held_out).total
+        if name not in NGRAMS:
+            return compressor_nats(name, train_text, held_out)
+        if counted is not None and counted.model.order == NGRAMS[name]:
+            return counted.score(held_out).total
+        return ModelScorer(NGramLM.fit(ids, tokenizer.vocab_size, NGRAMS[name]), tokenizer).score(held_out).total
+
+    found = []
+    for name in sorted(names, key=NAMES.index):
+        with reporter.task(f"baseline {name}", None):
+            found.append(_baseline(name, nats_of(name), held_out, note))
+    return found
 
 
 def character_ngram(train_text: str, order: int) -> ModelScorer:
@@ -83,45 +133,52 @@ def uniform(tokenizer: CharacterTokenizer, held_out: str) -> Surprisals:
 
 
 def compressor_nats(name: str, train_text: str, held_out: str) -> float:
-    """How many more bytes a compressor needs once it has read the training text.
+    """How many more bytes a compressor writes once it has written the training text.
 
         nats = 8 ln 2 · [C(train + held_out) − C(train)]
 
     gzip looks back 32 KB and bz2 one block of 900 KB; xz has one dictionary that spans both texts, and ppmd a memory
     that holds both.
     """
-    train, text = train_text.encode(), held_out.encode()
-    size = COMPRESSORS[name](len(train) + len(text))
-    return (size(train + text) - size(train)) * SPELLING_NATS_PER_BYTE
+    return COMPRESSORS[name](train_text.encode(), held_out.encode()) * SPELLING_NATS_PER_BYTE
 
 
-def _gzip_size(total: int) -> Callable[[bytes], int]:
-    return lambda content: len(zlib.compress(content, 9))
+Added = Callable[[bytes, bytes], int]
+"""train, text -> C(train + text) − C(train)"""
 
 
-def _bz2_size(total: int) -> Callable[[bytes], int]:
-    return lambda content: len(bz2.compress(content, 9))
+def _in_two_files(size: Callable[[bytes, int], int]) -> Added:
+    def added(train: bytes, text: bytes) -> int:
+        total = len(train) + len(text)
+        return size(train + text, total) - size(train, total)
+
+    return added
 
 
-def _xz_size(total: int) -> Callable[[bytes], int]:
+def _xz_size(content: bytes, total: int) -> int:
     dictionary = min(MAX_XZ_DICTIONARY, max(4096, total))
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": dictionary}]
-    return lambda content: len(lzma.compress(content, lzma.FORMAT_XZ, lzma.CHECK_NONE, filters=filters))
+    return len(lzma.compress(content, lzma.FORMAT_XZ, lzma.CHECK_NONE, filters=filters))
 
 
-def _ppmd_size(total: int) -> Callable[[bytes], int]:
-    """Prediction by partial matching (variant I of 7-Zip): contexts of up to 16 bytes, all of them kept."""
+def _ppmd_added(train: bytes, text: bytes) -> int:
+    """Prediction by partial matching (variant I of 7-Zip): contexts of up to 16 bytes, all of them kept.
+
+    It writes as it reads, so that one pass tells what either text took; C leaves out the few bytes that end a file.
+    """
     import pyppmd
 
-    memory = min(MAX_PPMD_MEMORY, MIN_PPMD_MEMORY + PPMD_MEMORY_PER_BYTE * total)
-    return lambda content: len(pyppmd.compress(content, max_order=PPMD_ORDER, mem_size=memory, variant="I"))
+    memory = min(MAX_PPMD_MEMORY, MIN_PPMD_MEMORY + PPMD_MEMORY_PER_BYTE * (len(train) + len(text)))
+    encoder = pyppmd.Ppmd8Encoder(PPMD_ORDER, memory)
+    encoder.encode(train)
+    return len(encoder.encode(text))
 
 
-COMPRESSORS: dict[str, Callable[[int], Callable[[bytes], int]]] = {
-    "gzip": _gzip_size,
-    "bz2": _bz2_size,
-    "xz": _xz_size,
-    "ppmd": _ppmd_size,
+COMPRESSORS: dict[str, Added] = {
+    "gzip": _in_two_files(lambda content, total: len(zlib.compress(content, 9))),
+    "bz2": _in_two_files(lambda content, total: len(bz2.compress(content, 9))),
+    "xz": _in_two_files(_xz_size),
+    "ppmd": _ppmd_added,
 }
 
 

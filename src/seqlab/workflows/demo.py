@@ -13,14 +13,16 @@ from seqlab.core.reporting import ProgressOnly, Reporter
 from seqlab.core.settings.training import TrainingSettings
 from seqlab.core.units import human_seconds, parse_budget, parse_split
 from seqlab.data.overlap import longest_common_passage
-from seqlab.data.prepare import read_slice, split_bounds
+from seqlab.data.prepare import split_bounds
 from seqlab.data.sources import Text, open_text
-from seqlab.evaluation.baselines import ORDERS, Baseline, baselines
+from seqlab.evaluation.baselines import BASELINE_ORDER, Baseline, ngram_name
 from seqlab.runs.folder import numbered_folder
+from seqlab.workflows.lm.baselines import measured_baselines
 from seqlab.workflows.lm.run import LMRun
 from seqlab.workflows.lm.train import train_lm
 
 CORPUS, OFFLINE_CORPUS = "shakespeare", "pydoc"
+PART = "test"  # that everything is measured on
 SAMPLE_CHARACTERS = 400
 TOKENS = {"char": "characters", "byte": "bytes", "bpe": "BPE tokens", "word": "words"}
 SHARE_ALONE = 1 / 3  # of a time budget: what the network is given to learn by itself, for comparison
@@ -28,7 +30,7 @@ SHARE_ALONE = 1 / 3  # of a time budget: what the network is given to learn by i
 
 @dataclass(frozen=True)
 class Row:
-    """One method on the validation text."""
+    """One method on the test text."""
 
     role: str  # counts, network or both; empty for what else there is
     name: str
@@ -73,8 +75,7 @@ def run_demo(
     written = run.generate("", SAMPLE_CHARACTERS, temperature=0.8, seed=run.settings.training.seed)
     sample = written[:SAMPLE_CHARACTERS]  # a token may be several characters
     reporter.note("measuring what one gets without a neural network …")
-    train, validation = (read_slice(text, bounds[name]) for name in ("train", "validation"))
-    simple = [_simple(found) for found in baselines(train, validation)]
+    simple = [_simple(found) for found in measured_baselines(text, bounds, PART, reporter=reporter)]
     rows = sorted([*simple, _learnt("network", alone), _learnt("both", run)], key=lambda row: -row.bits_per_byte)
     return Demo(run, alone, text.name, rows, sample, _copied(sample, text, bounds["train"]))
 
@@ -96,14 +97,14 @@ def _corpus(reporter: Reporter) -> Text:
 
 def _simple(found: Baseline) -> Row:
     """A baseline; the longest n-gram of characters is what counting alone comes to."""
-    role = "counts" if found.name == f"{max(ORDERS)}-gram" else ""
+    role = "counts" if found.name == ngram_name(BASELINE_ORDER) else ""
     return Row(role, found.name, found.perplexity_per_character, found.bits_per_byte)
 
 
 def _learnt(role: str, run: LMRun) -> Row:
     final = run.final
     assert final is not None
-    name, figures = run.settings.model.kind, final["validation"]
+    name, figures = run.settings.model.kind, final[PART]
     if role == "both":
         name += f" led by a {run.settings.model.order}-gram of its {TOKENS[run.settings.tokenizer.kind]}"
     effort = f"{human_seconds(final['seconds'])}, {final['step']:,} steps"

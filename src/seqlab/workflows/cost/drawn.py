@@ -53,6 +53,7 @@ class DrawnText:
     tokenizer: Any
     folded: Folded | None
     seconds_to_count = 0.0
+    baseline_bytes = 0  # there is no text to measure them on
 
 
 def _text(asked: Asked, shapes: Shapes) -> DrawnText:

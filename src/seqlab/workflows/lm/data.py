@@ -27,6 +27,7 @@ from seqlab.data.prepare import PARTS, Bounds, Part, prepare, read_pieces, read_
 from seqlab.data.sources import Text, keep_text, open_text
 from seqlab.data.tokenizers import Tokenizer, read_tokenizer
 from seqlab.data.vectors import WordVectors
+from seqlab.evaluation.baselines import held_bytes
 from seqlab.evaluation.restoration import restoration_costs
 from seqlab.evaluation.surprisal import unavoidable_nats
 from seqlab.models.folds import Folded
@@ -57,6 +58,7 @@ class Prepared:
     overlap: Overlap
     used: Text  # what was encoded: the text itself, or what normalisation made of it
     bounds: Bounds  # of the parts in it
+    original: Bounds  # of the parts in the text itself
     undoing: dict[str, Undoing]  # of each part, if the text was normalised
     vectors: WordVectors | None = None
     folded: Folded | None = None  # counts of the training part, as a guide
@@ -66,6 +68,20 @@ class Prepared:
     def read(self, name: str) -> str:
         """The text of one part, as it was encoded."""
         return read_slice(self.used, self.bounds[name])
+
+    def original_bytes(self, name: str) -> int:
+        start, end = self.original[name]
+        return end - start
+
+    @property
+    def headline_part(self) -> str:
+        """The test text where there is one."""
+        return "test" if self.original_bytes("test") else "validation"
+
+    @property
+    def baseline_bytes(self) -> int:
+        """What measuring simple methods beside the run holds in memory."""
+        return held_bytes(self.original_bytes("train"), self.original_bytes(self.headline_part))
 
     @cached_property
     def validation_overhead(self) -> tuple[float, int]:
@@ -108,7 +124,7 @@ class Prepared:
 def prepare_text(settings: LMSettings, reporter: Reporter, kept: Kept | None = None) -> Prepared:
     """Read, split, normalise, tokenize and encode the text; what an earlier run kept is used again."""
     text = _open(settings.data, reporter, kept)
-    bounds = _checked_bounds(text, settings.data.split)
+    original = bounds = _checked_bounds(text, settings.data.split)
     settings = with_tokenizer(settings, tokenizer_for(settings, bounds["train"][1]))
     steps = parse_steps(settings.data.normalise)
     used, bounds, undoing = _normalised(text, bounds, steps, reporter) if steps else (text, bounds, {})
@@ -124,7 +140,7 @@ def prepare_text(settings: LMSettings, reporter: Reporter, kept: Kept | None = N
     seconds = 0.0 if folded is None else time.perf_counter() - begun
     overlap = _overlap(used, bounds)
     mixed = None if kept is None else kept_members(settings, kept.files)
-    return Prepared(text, tokenizer, parts, overlap, used, bounds, undoing, vectors, folded, seconds, mixed)
+    return Prepared(text, tokenizer, parts, overlap, used, bounds, original, undoing, vectors, folded, seconds, mixed)
 
 
 def _open(settings: DataSettings, reporter: Reporter, kept: Kept | None) -> Text:

@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqlab.core.files import sha256_of_file
 from seqlab.core.reporting import Reporter
 from seqlab.core.types import Encoding, Surprisals
+from seqlab.data.normalise import normalise, parse_steps
+from seqlab.data.prepare import read_slice
+from seqlab.data.sources import Text
 from seqlab.data.tokenizers import Tokenizer
+from seqlab.evaluation.normalised import laid_on_original
 from seqlab.evaluation.perplexity import Figures, figures_of
 from seqlab.evaluation.spelling import spelling_of
+from seqlab.evaluation.statistics import Interval, block_edges, block_sums, interval_of
 from seqlab.evaluation.surprisal import (
     Impossible,
     charge,
@@ -24,6 +30,7 @@ from seqlab.evaluation.surprisal import (
 )
 from seqlab.runs.run import Run
 from seqlab.training.objectives import Score
+from seqlab.workflows.lm.baselines import baselines_beside
 from seqlab.workflows.lm.data import Prepared
 
 QUICK_TOKENS = 12_288  # of the validation text, scored on the way; the whole of it is scored at the end
@@ -50,11 +57,46 @@ def measure_run(run: Run, data: Prepared, reporter: Reporter) -> dict[str, Any]:
     run.measured.update(scored)
     for name, part in scored.items():
         _warn_of_guessing(part, name, data.tokenizer.vocab_size, reporter)
-    figures = {name: scored[name].figures.as_json() if name in scored else None for name in HELD_OUT}
-    best = "test" if "test" in scored else "validation"
-    headline = {"label": f"bits/byte ({best})", "value": scored[best].figures.bits_per_byte}
     counted = {} if run.record["steps"] else {"tokens": data.parts["train"].facts.tokens}
-    return {"context": str(policy_for(run.model)), **counted, **figures, "headline": headline}
+    return {"context": str(policy_for(run.model)), **counted, **final_figures(scored, run, data, reporter)}
+
+
+def final_figures(scored: dict[str, PartScore], run: Run, data: Prepared, reporter: Reporter) -> dict[str, Any]:
+    """The figures of each part (None of one that is empty), the headline with its interval, and what it has to beat.
+
+    Intervals and baselines need the text itself: where it has changed since it was read there are none.
+    """
+    best = data.headline_part
+    headline = {"label": f"bits/byte ({best})", "value": scored[best].figures.bits_per_byte, "part": best}
+    figures = {name: scored[name].figures.as_json() if name in scored else None for name in HELD_OUT}
+    if not _is_unchanged(data.text):
+        reporter.warn(f"{data.text.name} is not what it was when training began: no interval, no baselines")
+        return figures | {"headline": headline | {"interval": None, "caution": None}, "baselines": []}
+    headline |= _how_sure(_interval(scored[best], run, data, best))
+    return figures | {"headline": headline, "baselines": baselines_beside(data, best, run.model, reporter)}
+
+
+def _how_sure(interval: Interval) -> dict[str, Any]:
+    """A text of one block does not show how far its figure may stray."""
+    ends = [interval.low, interval.high] if interval.blocks > 1 else None
+    return {"interval": ends, "caution": interval.caution}
+
+
+def _is_unchanged(text: Text) -> bool:
+    try:
+        return sha256_of_file(text.path) == text.sha256
+    except OSError:
+        return False
+
+
+def _interval(score: PartScore, run: Run, data: Prepared, name: str) -> Interval:
+    """The 95 % interval of bits per byte, from blocks of the original text."""
+    normalised = normalise(read_slice(data.text, data.original[name]), parse_steps(run.settings.data.normalise))
+    table = score.surprisals(data.tokenizer, normalised.text)
+    if data.undoing:
+        table = laid_on_original(table, normalised)
+    edges = block_edges(normalised.original.encode())
+    return interval_of(block_sums(table, edges), np.diff(edges))
 
 
 def _warn_of_guessing(part: PartScore, name: str, vocab_size: int, reporter: Reporter) -> None:

@@ -20,7 +20,7 @@ from seqlab.evaluation.mixed import Readings, policies_of, read_members
 from seqlab.models.gate import fit_gate
 from seqlab.models.mixture import MixtureLM
 from seqlab.runs.run import Run
-from seqlab.workflows.lm.measure import HELD_OUT, PartScore, held_out, score_of
+from seqlab.workflows.lm.measure import HELD_OUT, PartScore, final_figures, held_out, score_of
 from seqlab.workflows.lm.members import FIT_TOKENS
 
 if TYPE_CHECKING:
@@ -68,14 +68,12 @@ def measure_mixture(run: Run, data: Prepared, reporter: Reporter) -> dict[str, A
     alone = [
         {name: score_of(read[name].nats_alone(k), data, name) for name in names} for k in range(len(model.members))
     ]
-    best = names[-1]
     mixture = run.record["mixture"]
     members = [member | _figures(scores) for member, scores in zip(mixture["members"], alone, strict=True)]
     return {
         "context": str(policies_of(model, filled(data.mixed).names)),
         "tokens": mixture["tokens"],
-        **_figures(scored),
-        "headline": {"label": f"bits/byte ({best})", "value": scored[best].figures.bits_per_byte},
+        **final_figures(scored, run, data, reporter),
         "mixture": mixture | {"members": members, "sentence": sentence(mixture, measured=True)},
     }
 

@@ -42,7 +42,10 @@ def require_weights(folder: RunFolder) -> Stored:
 def runs_named(name: str | Path) -> list[Path]:
     """The run folders that a name holds: one, or several with '+' between; a folder's own name may hold a '+'."""
     pieces = str(name).split("+")
-    return _cut(pieces) or ([Path(name)] if Path(name).is_dir() else [Path(piece) for piece in pieces])
+    found = _cut(pieces) or ([Path(name)] if Path(name).is_dir() or len(pieces) == 1 else None)
+    if found is None and not all(pieces):
+        raise UsageError(f"'{name}' names nothing beside a '+'; name runs on both sides, such as runs/a+runs/b")
+    return found or [Path(piece) for piece in pieces]
 
 
 def _cut(pieces: list[str]) -> list[Path] | None:

@@ -13,6 +13,15 @@ from seqlab.pages.render import embedded, flat, render, settings_rows
 from seqlab.runs.folder import Line
 from seqlab.runs.record import learning_curves
 from seqlab.runs.run import Run
+from seqlab.workflows.lm.words import (
+    MEANING,
+    METHODS,
+    baselines_of,
+    headline_part,
+    interval_words,
+    notes_of,
+    who_is_ahead,
+)
 
 SAMPLE_TOKENS = 300
 SAMPLES: tuple[tuple[str, dict[str, float]], ...] = (
@@ -80,6 +89,11 @@ def _page(
         context=final["context"],
         some_unknown=any(final[name]["unknown_rate"] for name in ("validation", "test") if final.get(name)),
         overlap=overlap.sentence(),
+        meaning=MEANING,
+        baselines=baseline_rows(final),
+        part=headline_part(final),
+        notes=notes_of(final),
+        ahead=who_is_ahead(final),
         mixture=final.get("mixture"),
         samples=samples,
         settings=settings_rows(run.settings),
@@ -88,13 +102,23 @@ def _page(
     )
 
 
+def baseline_rows(final: Line) -> list[tuple[str, str, float, bool]]:
+    """(name, what it is, bits per byte, whether it is the run itself), best first; none without baselines."""
+    own = final[headline_part(final)]["bits_per_byte"]
+    found = [(one["name"], METHODS.get(one["name"], ""), one["bits_per_byte"], False) for one in baselines_of(final)]
+    if not found:
+        return []
+    return sorted([*found, ("this model", interval_words(final), own, True)], key=lambda row: row[2])
+
+
 def _headline(run: Run, final: Line) -> list[tuple[str, str]]:
-    score = final["validation"]
+    part = headline_part(final)
+    score, interval = final[part], interval_words(final)
     return [
-        (f"{score['bits_per_byte']:.3f}", "bits per byte on validation text"),
+        (f"{score['bits_per_byte']:.3f}", f"bits per byte of the {part} text{f', {interval}' if interval else ''}"),
         (
             human_perplexity(score["perplexity_per_token"]),
-            f"perplexity per {run.settings.tokenizer.kind} token on validation text",
+            f"perplexity per {run.settings.tokenizer.kind} token of the {part} text",
         ),
         (human_count(run.record["parameters"]), _what_was_learnt(run, final)),
         (human_seconds(final["seconds"]), _how_long(final)),

@@ -29,11 +29,12 @@ from seqlab.core.units import human_count, number_of
 from seqlab.data.batching import FEW_TOKENS, PairBatches, StreamBatches, WindowBatches
 from seqlab.data.sources import full_place, stem_of
 from seqlab.data.tokenizers import read_tokenizer
+from seqlab.diagnostics.forecast import available_bytes
 from seqlab.models.build import MODEL_SIZES, build_lm_from_settings, known_sizes, refuse_unknown_sizes
 from seqlab.models.guided import Guide
 from seqlab.runs.run import Run
 from seqlab.runs.session import Session
-from seqlab.runs.task import Kept, Task
+from seqlab.runs.task import PICTURES, Kept, Task
 from seqlab.training.objectives import NextToken, Score, counted_pairs
 from seqlab.training.plan import Learning
 from seqlab.workflows.lm.data import TOKENIZER, Prepared, prepare_text
@@ -48,6 +49,7 @@ from seqlab.workflows.lm.watching import watched_gradients
 if TYPE_CHECKING:
     from seqlab.workflows.lm.run import LMRun
 
+MUCH_MEMORY = 0.5  # of what is free
 MUCH_SHARED = 0.05  # of the held-out text: from here on the figures flatter
 
 
@@ -178,6 +180,11 @@ class LanguageModelling(Task):
 
     def read_held_out(self, model: Any, data: Prepared) -> None:
         read_part(model, data)
+
+    def later_bytes(self, data: Prepared) -> int:
+        """What could be left out never keeps a training from fitting."""
+        simple: int = data.baseline_bytes
+        return max(PICTURES, simple) if simple < MUCH_MEMORY * (available_bytes() or math.inf) else PICTURES
 
     def measure(self, run: Run, data: Prepared, reporter: Reporter) -> dict[str, Any]:
         measured = measure_run if data.mixed is None else measure_mixture

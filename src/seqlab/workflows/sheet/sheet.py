@@ -22,7 +22,7 @@ from seqlab.core.reporting import Reporter
 from seqlab.core.types import Scorer, Surprisals
 from seqlab.data.normalise import parse_steps
 from seqlab.data.sources import Text, read_text
-from seqlab.evaluation.baselines import COMPRESSORS, character_ngram, compressor_nats, last_bytes
+from seqlab.evaluation.baselines import BASELINE_ORDER, COMPRESSORS, character_ngram, compressor_nats, last_bytes
 from seqlab.evaluation.normalised import NormalisedScorer
 from seqlab.evaluation.outsiders import load_hf
 from seqlab.evaluation.perplexity import Figures, figures_of
@@ -35,7 +35,6 @@ from seqlab.workflows.lm.run import LMRun
 from seqlab.workflows.sheet.request import check_sheet
 
 Row = dict[str, Any]
-BASELINE_ORDER = 7
 REAL = 0.05  # below this p value, after Holm's correction, a difference counts as real
 MUCH_UNKNOWN = 0.05
 
