@@ -1,32 +1,16 @@
 """The README's commands and Python lines are executed as they stand, only with shorter budgets."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Command
+from tests.cli.documents import ROOT, blocks, page_text, shortened, shortened_code
 from tests.conftest import nonsense
 from tests.workflows.classify.conftest import reviews
 from tests.workflows.translate.conftest import pairs
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
-BUDGET = "6steps"
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.S)
-
-
-def shortened(line: str) -> list[str]:
-    """The words of a command; training takes a few steps instead of minutes."""
-    words = shlex.split(line)[1:]
-    if "--budget" in words:
-        words[words.index("--budget") + 1] = BUDGET
-    elif words[1:2] == ["train"] and not {"--resume", "ngram"} & set(words):
-        words += ["--budget", BUDGET]
-    return words
+PAGE = "README.md"
 
 
 @pytest.fixture
@@ -41,7 +25,7 @@ def texts(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("texts")
 def test_the_commands_run_in_their_order(seqlab_command: Command) -> None:
-    lines = [line for block in blocks("sh") for line in block.strip().split("\n")]
+    lines = [line for _, block in blocks(PAGE, "sh") for line in block.strip().split("\n")]
     assert len(lines) >= 8
     for line in lines:
         assert line.startswith("seqlab ")
@@ -56,35 +40,29 @@ def test_the_python_lines_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    for code in blocks("python"):
-        exec(compile(code.replace("60s", BUDGET), "README.md", "exec"), names)
+    for _, code in blocks(PAGE, "python"):
+        exec(compile(shortened_code(code), PAGE, "exec"), names)
         assert len(capsys.readouterr().out) > 10
 
 
 def test_every_command_of_the_table_exists(seqlab_command: Command) -> None:
-    named = re.findall(r"^\| `seqlab ([a-z]+(?: [a-z]+)?)", README, flags=re.M)
+    named = re.findall(r"^\| `seqlab ([a-z]+(?: [a-z]+)?)", page_text(PAGE), flags=re.M)
     assert {"demo", "lm train", "lm generate", "lm perplexity", "data list"} <= set(named)
     for command in named:
         assert seqlab_command(*command.split(), "--help").code == 0
 
 
 def test_the_file_tree_is_that_of_the_package() -> None:
-    tree = re.search(r"src/seqlab/\n(.*?)tests/", README, flags=re.S)
+    tree = re.search(r"src/seqlab/\n(.*?)tests/", page_text(PAGE), flags=re.S)
     assert tree is not None
     rooms = set(re.findall(r"^  (\w+)/", tree[1], flags=re.M))
     assert rooms == {p.name for p in (ROOT / "src" / "seqlab").iterdir() if p.is_dir() and any(p.glob("*.py"))}
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))])
-def test_links_and_pictures_exist(page: str) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
-        assert (ROOT / page).parent.joinpath(target).exists(), target
-
-
 def test_the_page_on_tasks_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last block as it stands; the others are parts of the toy task."""
     monkeypatch.chdir(tmp_path)
-    page = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "tasks.md").read_text(), flags=re.S)
+    page = [code for _, code in blocks("docs/tasks.md", "python")]
     toy = (ROOT / "tests" / "contracts" / "parity.py").read_text()
     settings = [line for line in page[0].splitlines() if line and not line.startswith("from ")]
     assert all(line in toy for line in settings)
