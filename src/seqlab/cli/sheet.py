@@ -12,7 +12,7 @@ from seqlab.core.files import check_targets
 from seqlab.core.settings.lm import MATRIX_DEFAULTS
 
 MATRIX_ONLY = ("out", *MATRIX_DEFAULTS)
-NOT_WITH_MATRIX = ("on", "hf", "normalise", "html", "csv", "context", "glob")
+NOT_WITH_MATRIX = ("on", "hf", "normalise", "html", "csv", "csv_blocks", "context", "glob")
 
 DESCRIPTION = """Measure trained models on texts: perplexity in every unit, bits per byte with a 95 % interval,
 paired tests between models. Every token is counted once; unknown words pay for their spelling.
@@ -23,7 +23,7 @@ examples:
   seqlab lm perplexity runs/a+runs/b runs/a --on other.txt                    two runs of one text mixed, beside one
   seqlab lm perplexity runs/mine --on article.txt --normalise digits,prose    what undoing it costs is counted
   seqlab lm perplexity runs/mine --hf folder --on other.txt                   beside a Hugging Face model
-  seqlab lm perplexity runs/mine --on other.txt --html heat.html --csv tokens.csv
+  seqlab lm perplexity runs/mine --on other.txt --html heat.html --csv tokens.csv --csv-blocks blocks.csv
   seqlab lm perplexity runs/mine --on other.txt --context 512                 longer than it was trained with
   seqlab lm perplexity --matrix shakespeare wikipedia-sample --budget 60s     every domain's model on every domain
 """
@@ -48,6 +48,7 @@ def add_perplexity(actions: Any) -> None:
     )
     parser.add_argument("--html", metavar="FILE", help="the text with every token coloured by its surprisal")
     parser.add_argument("--csv", metavar="FILE", help="every token with its byte span and its surprisal")
+    parser.add_argument("--csv-blocks", metavar="FILE", help="every block that the intervals rest on, and its figure")
     parser.add_argument("--encoding", default="utf-8", help="encoding of the texts (default: utf-8)")
     parser.add_argument("--glob", default="", metavar="PATTERNS", help="files of folders to read: '*.py,docs/*.md'")
     parser.add_argument(
@@ -71,7 +72,7 @@ def perplexity(arguments: argparse.Namespace) -> int:
     for name in MATRIX_ONLY:
         if getattr(arguments, name) is not None:
             raise UsageError(f"--{name} belongs to --matrix; leave it out")
-    check_targets({"--html": arguments.html, "--csv": arguments.csv})
+    check_targets({"--html": arguments.html, "--csv": arguments.csv, "--csv-blocks": arguments.csv_blocks})
     from seqlab.workflows.sheet.request import check_sheet
 
     asked = (arguments.folders, arguments.hf, arguments.on, arguments.normalise)
@@ -107,13 +108,16 @@ def perplexity(arguments: argparse.Namespace) -> int:
 
 def _write_files(arguments: argparse.Namespace, sheet: Any, reporter: TerminalReporter) -> SeqlabError | None:
     """The files that were asked for; what kept one of them from being written."""
-    from seqlab.workflows.sheet.csv_file import write_csv
+    from seqlab.workflows.sheet.csv_file import write_blocks_csv, write_csv
     from seqlab.workflows.sheet.heat_pages import write_pages
 
     try:
         if arguments.csv:
             write_csv(arguments.csv, sheet.scored)
             reporter.note(f"tokens: {arguments.csv}")
+        if arguments.csv_blocks:
+            write_blocks_csv(arguments.csv_blocks, sheet.scored)
+            reporter.note(f"blocks: {arguments.csv_blocks}")
         if arguments.html:
             for page in write_pages(arguments.html, sheet.scored):
                 reporter.note(f"heat map {page}")
@@ -125,7 +129,8 @@ def _write_files(arguments: argparse.Namespace, sheet: Any, reporter: TerminalRe
 def matrix(arguments: argparse.Namespace) -> int:
     for name in NOT_WITH_MATRIX:
         if getattr(arguments, name):
-            raise UsageError(f"--{name} does not go with --matrix, which scores each domain's own held-out text")
+            flag = name.replace("_", "-")
+            raise UsageError(f"--{flag} does not go with --matrix, which scores each domain's own held-out text")
     from seqlab.workflows.sheet.request import check_matrix
 
     flags = {name: value for name in MATRIX_DEFAULTS if (value := getattr(arguments, name)) is not None}
@@ -163,6 +168,7 @@ def matrix_text(found: dict[str, Any]) -> str:
         [
             f"bits per byte on held-out text\n{grid}",
             f"the gap to the text's own model, and its shares (bits per byte)\n{gaps}",
+            "\n".join(dict.fromkeys(f"{gap['text']}: {gap['about']}." for gap in found["gaps"])),
             f"method: {found['method']}",
             pictures,
         ]
@@ -179,12 +185,11 @@ def sheet_json(rows: list[dict[str, Any]], comparisons: list[dict[str, Any]]) ->
 
 def sheet_text(rows: list[dict[str, Any]], comparisons: list[dict[str, Any]]) -> str:
     """The whole sheet as a person reads it."""
-    parts = [sheet_table(rows), f"95 % intervals (block bootstrap)\n{interval_table(rows)}"]
+    parts = [sheet_table(rows), f"95 % intervals\n{interval_table(rows)}", *_what_they_speak_of(rows)]
     if any(row["raw_bits_per_byte"] for row in rows):
         parts.append(f"what normalisation hides (bits per byte of the original text)\n{honesty_table(rows)}")
     parts += [row["normalisation"] + "." for row in rows if row["normalisation"]]
     parts += [c["sentence"] + "." for c in comparisons]
-    parts += _cautions(rows)
     bounds = {f"{row['model']}: {row['bound']}." for row in rows if row["rank"] and row["bound"] != "exact"}
     parts += sorted(bounds)
     contexts = dict.fromkeys(f"context of {row['model']}: {row['context']}." for row in rows)
@@ -192,12 +197,14 @@ def sheet_text(rows: list[dict[str, Any]], comparisons: list[dict[str, Any]]) ->
     return "\n\n".join([*parts, "\n".join([*mixtures, *contexts, "Every token is counted once."])])
 
 
-def _cautions(rows: list[dict[str, Any]]) -> list[str]:
-    """Why not to trust the intervals; the same reason is given once for each text, with its worst case."""
-    few = {row["text"]: row["caution"] for row in rows if row["caution"] and "unreliable" in row["caution"]}
-    tight = [row for row in rows if row["caution"] and row["text"] not in few]
-    worst = {row["text"]: row["caution"] for row in sorted(tight, key=lambda row: row["correlation"])}
-    return [f"{text}: {caution}." for text, caution in (few | worst).items()]
+def _what_they_speak_of(rows: list[dict[str, Any]]) -> list[str]:
+    """What the intervals of each text hold for, once for each text: in the words of its least sure row."""
+    least_sure: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        before = least_sure.get(row["text"])
+        if row["about"] and (before is None or row["correlation"] > before["correlation"]):
+            least_sure[row["text"]] = row
+    return ["\n".join(f"{text}: {row['about']}." for text, row in least_sure.items())]
 
 
 SHEET = (

@@ -74,14 +74,15 @@ def test_one_run_each_is_the_plain_paired_test() -> None:
 
 
 def test_the_noise_is_told_apart() -> None:
-    draw = np.random.default_rng(15)
-    shared = draw.normal(1400, 100, 4000)
-    sizes = np.full(4000, 1000)
-    runs = np.array([[-2.0], [0.0], [2.0]]) * math.log(2) * 10 + shared
-    other = np.repeat(draw.normal(1400, 100, 4000)[None], 3, 0)
-    found = compare_runs(runs, other, sizes, resamples=4000)
-    assert found.spreads == pytest.approx((0.02, 0.0), abs=1e-9)
-    assert found.block_variance == pytest.approx(2 * 100**2 / 4000 / (1000 * math.log(2)) ** 2, rel=0.1)
+    draw, variances = np.random.default_rng(15), []
+    sizes = np.full(300, 1000)
+    for _ in range(400):
+        shared, others = draw.normal(1400, 100, (2, 300))
+        runs = np.array([[-2.0], [0.0], [2.0]]) * math.log(2) * 10 + shared
+        found = compare_runs(runs, np.repeat(others[None], 3, 0), sizes)
+        assert found.spreads == pytest.approx((0.02, 0.0), abs=1e-9)
+        variances.append(found.block_variance)
+    assert np.mean(variances) == pytest.approx(2 * 100**2 / 300 / (1000 * math.log(2)) ** 2, rel=0.1)
 
 
 def difference(value: float, spreads: tuple[float, float], variance: float) -> SeedDifference:

@@ -9,7 +9,8 @@ from pathlib import Path
 from seqlab.core.files import write_text
 from seqlab.workflows.lm.original import text_read
 from seqlab.workflows.sheet.heat_map import heat_map_page
-from seqlab.workflows.sheet.sheet import Scored
+from seqlab.workflows.sheet.scored import Scored
+from seqlab.workflows.sheet.verdicts import about
 
 
 def write_pages(path: str | Path, scored: Sequence[Scored]) -> list[str]:
@@ -33,4 +34,5 @@ def _page(one: Scored) -> str:
         context=str(one.reader.scorer.policy),
         bits_per_byte=one.figures.bits_per_byte,
         interval=(interval.low, interval.high),
+        about=about(interval),
     )
