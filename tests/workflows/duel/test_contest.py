@@ -281,7 +281,7 @@ def test_every_word_is_the_task_s_own(finished: tuple[Duel, list[str]]) -> None:
     assert "A duel of judges of strings" in page
     assert "Error rate on validation texts against training time and against strings" in page
     assert " Judged: error rate on the test strings: 300, of which " in duel.sentence
-    assert "each was given 80steps (8.9 passes through the training part), 2 seeds each." in duel.sentence
+    assert "each was given 80steps (10 passes through the training part), 2 seeds each." in duel.sentence
     assert "It speaks of other texts of the kind of these." in duel.sentence
     answer = duel.as_json()
     assert {"kind", "sizes", "parameters", "seeds", "runs", "error_rate", "interval", "seconds", "strings"} <= set(
