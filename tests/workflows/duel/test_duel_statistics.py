@@ -13,7 +13,8 @@ from seqlab.evaluation.statistics import (
     interval_of,
 )
 from seqlab.workflows.duel.entrants import Entrant
-from seqlab.workflows.duel.verdict import Comparison, Contestant, advice, verdict
+from seqlab.workflows.duel.progress import Progress
+from seqlab.workflows.duel.verdict import Comparison, Contestant, advice, cautions, verdict
 
 
 def luck(draw: np.random.Generator, seeds: int, spread: float, *, mean: float = 1400.0) -> Callable[[], np.ndarray]:
@@ -109,9 +110,9 @@ def test_how_many_more_seeds() -> None:
     assert advice(difference(0.0, (0.1, 0.1), 1e-4), 3) == "the two do not differ at all"
 
 
-def contestant(kind: str, bits: float) -> Contestant:
+def contestant(kind: str, bits: float, progress: Progress | None = None) -> Contestant:
     interval = difference(0, (0, 0), 0).interval
-    return Contestant(Entrant(kind, {}, {}), [], 1, bits, interval, 1.0, 1.0)
+    return Contestant(Entrant(kind, {}, {}), [], 1, bits, interval, 1.0, 1.0, progress=progress)
 
 
 def test_a_winner_beats_every_other_model() -> None:
@@ -134,3 +135,31 @@ def test_a_winner_beats_every_other_model() -> None:
     assert "over gru" not in sentence
     assert verdict(three[:1], [])[0] is None
     assert "alone took part" in verdict(three[:1], [])[1]
+
+
+@pytest.mark.parametrize(
+    ("progress", "begun"),
+    [
+        (Progress(99, 0.9, 2.0, 2.0), True),  # few steps and no pass
+        (Progress(99, 1.0, 2.0, 2.0), False),  # a small text
+        (Progress(100, 0.1, 2.0, 2.0), False),
+        (Progress(5000, 9.0, 2.0, 1.79), True),  # it still fell by more than a tenth
+        (Progress(5000, 9.0, 2.0, 1.81), False),
+    ],
+)
+def test_who_has_only_begun_to_learn_wins_nothing(progress: Progress, begun: bool) -> None:
+    two = [contestant("gru", 1.7, progress), contestant("lstm", 1.9)]
+    settled = [Comparison("gru", "lstm", difference(-0.2, (0.01, 0.01), 0.0), 0.001, None)]
+    winner, sentence = verdict(two, settled)
+    assert progress.begun is begun
+    assert winner == (None if begun else "gru")
+    assert ("has only begun to learn: this tells who starts fastest" in sentence) is begun
+
+
+def test_a_lead_smaller_than_what_was_still_gained_is_pointed_out() -> None:
+    two = [contestant("gru", 1.80), contestant("lstm", 1.85, Progress(5000, 9.0, 2.0, 1.94))]
+    settled = [Comparison("gru", "lstm", difference(-0.05, (0.01, 0.01), 0.0), 0.001, None)]
+    (said,) = [line for line in cautions(two, settled, [3], "gru") if "winner's lead" in line]
+    assert "(lstm by 0.0600): a longer --budget may turn this round" in said
+    ahead = [Comparison("gru", "lstm", difference(-0.07, (0.01, 0.01), 0.0), 0.001, None)]
+    assert not [line for line in cautions(two, ahead, [3], "gru") if "winner's lead" in line]
