@@ -48,12 +48,10 @@ from seqlab.core.settings.fields import with_flags
 from seqlab.core.settings.lm import LMSettings, fill_lm
 from seqlab.core.units import human_count, human_seconds, parse_budget
 from seqlab.diagnostics.cost import training_flops
-from seqlab.evaluation.seeds import compare_runs
 from seqlab.evaluation.statistics import holm
 from seqlab.models.build import outline_lm
 from seqlab.pages.canvas import blank_figure, plain, png
 from seqlab.pages.charts import COLOURS, DASHES, INK
-from seqlab.workflows.duel.verdict import figures_of_runs
 
 BASELINE, *LINEAR = KINDS = ("softmax", "separable", "random_features")
 TERMS = ("time", "flops")
@@ -146,7 +144,7 @@ def judged(cells: list[Cell], kept: KeptRuns, counted: Numbers) -> dict[str, Any
         for base in cells
         if base.attention == BASELINE != cell.attention and (base.term, base.context) == (cell.term, cell.context)
     ]
-    found = [compare_runs(cell.nats, base.nats, kept.sizes) for cell, base in pairs]
+    found = [kept.difference(cell.nats, base.nats) for cell, base in pairs]
     adjusted = holm([difference.p for difference in found])
     comparisons = [
         {"term": cell.term, "context": cell.context, "a": cell.attention, "b": base.attention}
@@ -156,7 +154,7 @@ def judged(cells: list[Cell], kept: KeptRuns, counted: Numbers) -> dict[str, Any
     settings = {"text": kept.contest.name, "sha256": kept.contest.sha256, "basis": kept.contest.basis}
     return {
         "settings": settings | kept.shared | {"threads": kept.threads, "seeds": len(cells[0].runs)},
-        "counted": row_of_interval(*figures_of_runs(counted, kept.sizes)),
+        "counted": row_of_interval(*kept.figure(counted)),
         "rows": rows,
         "comparisons": comparisons,
         "conclusions": [_conclusion(comparison) for comparison in comparisons],
@@ -173,7 +171,7 @@ def _row(cell: Cell, kept: KeptRuns) -> dict[str, Any]:
         "parameters": first.parameters,
     }
     place = {"term": cell.term, "context": cell.context, "attention": cell.attention}
-    return place | spent | row_of_interval(*figures_of_runs(cell.nats, kept.sizes))
+    return place | spent | row_of_interval(*kept.figure(cell.nats))
 
 
 def _conclusion(comparison: dict[str, Any]) -> str:
@@ -193,7 +191,7 @@ def page(result: dict[str, Any]) -> str:
     lines = [
         f"Text: {settings['text']}; {settings['basis']}. Tokens: {settings['tokenizer']}. Width {settings['width']}, "
         f"depth {settings['depth']}, heads {settings['heads']}, peak learning rate {settings['learning_rate']:g}, "
-        f"seeds {settings['seeds']}, threads {settings['threads']}. {how_sure(settings['seeds'])}",
+        f"seeds {settings['seeds']}, threads {settings['threads']}. {how_sure(result['counted'], settings['seeds'])}",
         f"Beside all, an n-gram model that only counts: {with_interval(result['counted'])} bits per byte.",
     ]
     beside = {(c["term"], c["context"], c["a"]): with_difference(c) for c in result["comparisons"]}

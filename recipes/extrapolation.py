@@ -46,13 +46,11 @@ from kept_runs import (
 from seqlab.core.errors import UsageError
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import with_changes
-from seqlab.evaluation.seeds import compare_runs
 from seqlab.evaluation.statistics import holm
 from seqlab.evaluation.surprisal import ContextPolicy, ModelScorer, policy_for
 from seqlab.models.build import build_lm_from_settings
 from seqlab.pages.canvas import blank_figure, plain, png
 from seqlab.pages.charts import COLOURS, DASHES
-from seqlab.workflows.duel.verdict import figures_of_runs
 from seqlab.workflows.lm.run import LMRun
 
 POSITIONS = ("rotary", "sinusoidal", "learned")
@@ -139,9 +137,9 @@ def judged(found: dict[str, Ways], kept: KeptRuns, n: int, steps: int) -> dict[s
         for way, nats in ways.items():
             how, times = way.rsplit(" ", 1)
             row = {"positions": positions, "attends": how, "trained": n, "scored": n * int(times), "change": None}
-            rows.append(row | row_of_interval(*figures_of_runs(nats, kept.sizes)))
+            rows.append(row | row_of_interval(*kept.figure(nats)))
             if int(times) > 1:
-                beyond.append((rows[-1], compare_runs(nats, ways[_way(ALL, 1)], kept.sizes)))
+                beyond.append((rows[-1], kept.difference(nats, ways[_way(ALL, 1)])))
     adjusted = holm([difference.p for _, difference in beyond])
     for (row, difference), p in zip(beyond, adjusted, strict=True):
         row["change"] = row_of_difference(difference, p)
@@ -164,7 +162,7 @@ def page(result: dict[str, Any]) -> str:
         f"Text: {settings['text']}; {settings['basis']}. Tokens: {settings['tokenizer']}. Softmax attention, width "
         f"{settings['width']}, depth {settings['depth']}, heads {settings['heads']}; {settings['steps']:,} steps at "
         f"context {n}, peak learning rate {settings['learning_rate']:g}, seeds {settings['seeds']}, threads "
-        f"{settings['threads']}. {how_sure(settings['seeds'])}"
+        f"{settings['threads']}. {how_sure(result['rows'][0], settings['seeds'])}"
     )
     header = ["positions", "attends to", "scored with", "bits per byte", "minus scored with n"]
     rows = [

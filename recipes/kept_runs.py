@@ -25,13 +25,14 @@ from seqlab.core.errors import DamageError, SeqlabError, UsageError
 from seqlab.core.files import canonical_json, make_folder, sha256_of, write_bytes, write_text
 from seqlab.core.reporting import Reporter
 from seqlab.core.units import human_seconds
-from seqlab.evaluation.seeds import SeedDifference
+from seqlab.evaluation.seeds import SeedDifference, compare_runs
 from seqlab.evaluation.statistics import Interval, block_sums
 from seqlab.evaluation.surprisal import ModelScorer
 from seqlab.runs.folder import RunFolder
 from seqlab.runs.train import train
 from seqlab.training.determinism import deterministic
 from seqlab.workflows.duel.lm import LMContest
+from seqlab.workflows.duel.verdict import figures_of_runs
 from seqlab.workflows.lm.run import LMRun
 
 Numbers = NDArray[np.float64]
@@ -63,7 +64,8 @@ class KeptRuns:
     ) -> None:
         self.folder, self.shared, self.threads, self.reporter = Path(folder), shared, threads, reporter
         self.contest = LMContest(text, {"tokenizer": shared["tokenizer"], "split": shared["split"]}, reporter)
-        self._ask(self.contest.question | {"threads": threads, "settings": shared} | dict(asked))
+        judged = {"threads": threads, "blocks": len(self.sizes), "settings": shared}
+        self._ask(self.contest.question | judged | dict(asked))
 
     def _ask(self, question: dict[str, Any]) -> None:
         """Remember the question, or refuse a folder that was asked another one."""
@@ -82,6 +84,13 @@ class KeptRuns:
     def sizes(self) -> NDArray[np.int64]:
         """Bytes of each block."""
         return self.contest.sizes
+
+    def figure(self, nats: Numbers) -> tuple[float, Interval]:
+        """Bits per byte of runs (S, blocks), and how sure they are."""
+        return figures_of_runs(nats, self.sizes, documents=self.contest.documents)
+
+    def difference(self, a: Numbers, b: Numbers) -> SeedDifference:
+        return compare_runs(a, b, self.sizes, documents=self.contest.documents)
 
     def counted(self) -> Scored:
         """An n-gram model of the default order, which counts and learns nothing: the simplest that can be had."""
@@ -179,7 +188,8 @@ def _signed(path: Path) -> dict[str, Any]:
 
 
 def row_of_interval(value: float, interval: Interval) -> dict[str, Any]:
-    return {"bits_per_byte": value, "interval": [interval.low, interval.high], "caution": interval.caution}
+    found = {"bits_per_byte": value, "interval": [interval.low, interval.high]}
+    return found | {"speaks_of": interval.speaks_of, "caution": interval.caution}
 
 
 def row_of_difference(found: SeedDifference, p: float) -> dict[str, Any]:
@@ -197,10 +207,10 @@ def with_difference(row: Mapping[str, Any]) -> str:
     return f"{row['difference']:+.4f} ({low:+.4f} to {high:+.4f}; {shown})"
 
 
-def how_sure(seeds: int) -> str:
+def how_sure(row: Mapping[str, Any], seeds: int) -> str:
     """What intervals and p are about."""
-    about = "other text alone, not of other trainings: one seed" if seeds == 1 else "other text and other seeds"
-    return f"95 % intervals; p after Holm's correction; both speak of {about}."
+    trainings = "one seed each: it compares runs, not recipes" if seeds == 1 else "and of other seeds"
+    return f"95 % intervals; p after Holm's correction; both speak of {row['speaks_of']}, {trainings}."
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -40,6 +40,7 @@ def test_a_zero_byte_is_named_where_it_is(seqlab_command: Command, tmp_path: Pat
         ("lm", "compare", "pydoc", "--models", "gru,rnn", "--out", ""),
         ("lm", "perplexity", "run", "--on", "pydoc", "--csv", ""),
         ("lm", "perplexity", "run", "--on", "pydoc", "--html", ""),
+        ("lm", "perplexity", "run", "--on", "pydoc", "--csv-blocks", ""),
         ("classify", "train", "x.csv", "--out", ""),
         ("translate", "train", "x.tsv", "--out", ""),
         ("demo", "--out", ""),

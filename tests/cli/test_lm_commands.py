@@ -101,7 +101,11 @@ def test_perplexity_prints_every_unit_and_the_context(seqlab_command: Command, t
     (Path(small_text).parent / "other.txt").write_text("the of 漢 and")
     answer = seqlab_command("lm", "perplexity", trained, "--on", small_text, "other.txt", "--json")
     rows = answer.json["rows"]
-    assert [row["closed_vocabulary"] for row in rows] == [False, False, True]
+    assert [(row["text"], row["closed_vocabulary"]) for row in rows] == [
+        (Path(small_text).name, False),
+        *(("other.txt", False), ("other.txt", True)),
+        *(("all 2 texts", False), ("all 2 texts", True)),
+    ]
     assert all(row.keys() >= ROW_KEYS for row in rows)
     assert rows[0]["unknown_rate"] == 0
     assert rows[1]["unknown_rate"] == pytest.approx(1 / 12)
@@ -109,9 +113,16 @@ def test_perplexity_prints_every_unit_and_the_context(seqlab_command: Command, t
     assert answer.err.count("was trained on: its figures flatter") == 1
     assert answer.json["comparisons"] == []
     simple = answer.json["baselines"]
-    assert len(simple["rows"]) == 11  # two texts: four compressors and an n-gram, which also has a closed figure
-    assert [c["a"] for c in simple["comparisons"]] == [str(trained)] * 2
-    table = seqlab_command("lm", "perplexity", trained, "--on", small_text, "--csv", "tokens.csv")
+    assert (
+        len(simple["rows"]) == 17
+    )  # two texts and both: four compressors and an n-gram, which also has a closed figure
+    assert [c["a"] for c in simple["comparisons"]] == [str(trained)] * 3
+    table = seqlab_command(
+        "lm", "perplexity", trained, "--on", small_text, "--csv", "tokens.csv", "--csv-blocks", "b.csv"
+    )
+    assert Path("b.csv").read_text().startswith("model,text,document,block,start,end,nats,bits_per_byte")
+    assert f"{small_text.name}: 1 document in " in table.out
+    assert "the intervals speak of this text as a stretch of its own process, not of other texts" in table.out
     assert Path("tokens.csv").read_text().startswith("model,text,token,start,end,unknown,nats")
     assert "ppl/word" in table.out
     assert "begin id" in table.out

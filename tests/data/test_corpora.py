@@ -1,6 +1,7 @@
 """Corpora and where they come from."""
 
 import bz2
+import dataclasses
 import functools
 import http.server
 import json
@@ -142,6 +143,16 @@ def test_documents_start_where_their_text_does(tmp_path: Path, monkeypatch: pyte
     content = text.path.read_bytes()
     ends = [start - 1 for start in text.documents[1:]] + [len(content)]
     assert [content[a:b].decode() for a, b in zip(text.documents, ends, strict=True)] == texts
+
+
+def test_a_member_may_hold_several_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sdist = tar_of({"tiny-1.0/texts/1_play.txt": b"A\nb\n\nC\nd\n", "tiny-1.0/texts/2_play.txt": b"E\n"})
+    register(monkeypatch, sdist)
+    offer(tmp_path / "simple", sdist)
+    monkeypatch.setitem(CORPORA, "tiny", dataclasses.replace(CORPORA["tiny"], apart="\n\n"))
+    text = load_corpus("tiny")
+    assert [text.read()[start] for start in text.documents] == ["A", "C", "E"]
+    assert CORPORA["wikipedia-sample"].apart == "\n\n"  # articles, as `prose_of_dump` joins them
 
 
 @pytest.mark.parametrize("announced", [True, False])

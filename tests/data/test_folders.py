@@ -153,3 +153,19 @@ def test_a_run_keeps_its_patterns(tmp_path: Path, tiny: dict[str, object]) -> No
     assert again.record["text_sha256"] == run.record["text_sha256"]
     sheet = seqlab.perplexity_sheet([tmp_path / "run"], [str(folder)], glob="*.md", baselines=False, threads=1)
     assert sheet.rows[0]["tokens"] == len("gamma ") * 400
+
+
+def test_a_text_knows_where_its_files_start(tmp_path: Path) -> None:
+    """An empty file is no document, nor is one that turns out to be no text."""
+    texts = {"a.txt": b"\xc3\xa9t\xc3\xa9", "b.txt": b"", "c.txt": b"ab\0c", "d.txt": b"third\n", "e.txt": b"4"}
+    for name, content in texts.items():
+        (tmp_path / name).write_bytes(content)
+    text, content = read_text(str(tmp_path))
+    assert content == "\u00e9t\u00e9\n\nthird\n\n4"
+    assert [content.encode()[start:].split(b"\n")[0] for start in text.documents] == [
+        "\u00e9t\u00e9".encode(),
+        b"third",
+        b"4",
+    ]
+    assert "c.txt" in " ".join(text.notes)
+    assert open_text(str(tmp_path / "d.txt")).documents == (0,)

@@ -1,4 +1,4 @@
-"""Figures over seeds and blocks: those of before, and those of rows that are right or wrong."""
+"""Figures over seeds and blocks: those of a text, and those of rows that are right or wrong."""
 
 import math
 
@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
+from tests.evaluation import plain_spread
 
 from seqlab.evaluation.seeds import compare_runs, interval_of_runs, own_luck, two_level
+from seqlab.evaluation.spread import CORRELATIONS, COSINES, MEMORIES
 from seqlab.evaluation.statistics import compare, equal_rows, interval_of
 from seqlab.workflows.duel.terms import BITS_PER_BYTE, ERROR_RATE
 from seqlab.workflows.duel.verdict import compare_all, figures_of_runs
@@ -28,43 +30,57 @@ def stored(number: int, seeds: int, level: float) -> np.ndarray:
 SCORES = {"a": stored(1, 3, 1400.0), "b": stored(2, 3, 1404.0), "c": stored(5, 1, 1460.0)}
 
 
-def test_bits_per_byte_of_a_stored_duel_stay_what_they_were() -> None:
-    """Written down before a duel could be about anything else than bits per byte."""
-    for kind, value, low, high in (
-        ("a", 2.0349664981869027, 1.9846701933740702, 2.0845003150185843),
-        ("b", 2.040657105326005, 1.9905383378630075, 2.090446185531193),
-        ("c", 2.111806935441509, 2.06137905661171, 2.161396695825508),
-    ):
-        found, interval = figures_of_runs(SCORES[kind], SIZES, BITS_PER_BYTE)
-        assert (found, interval.low, interval.high) == pytest.approx((value, low, high), rel=1e-9)
-        assert (interval.blocks, interval.joined) == (45, 2)
-    ab, ac, bc = (c.found for c in compare_all(SCORES, SIZES, 3, BITS_PER_BYTE))
-    alone = compare_runs(SCORES["a"][:1], SCORES["c"], SIZES)
-    for found, value, low, high, variance in (
-        (ab, -0.0056906071391025215, -0.02641564299172708, 0.014899203349155662, 5.709572293995464e-06),
-        (ac, -0.07684043725460654, -0.09450658664067933, -0.060501077274801515, 3.402127683571595e-05),
-        (bc, -0.07114983011550402, -0.08952947001842416, -0.054979865600565905, 3.710674620313082e-05),
-        (alone, -0.08512032816733539, -0.10069795674783548, -0.06945696782589529, 6.148536935682094e-05),
-    ):
-        now = (found.value, found.interval.low, found.interval.high, found.block_variance)
-        assert now == pytest.approx((value, low, high, variance), rel=1e-9)
-    assert (ab.p, ac.p, bc.p, alone.p) == pytest.approx((0.5006, 0.0001, 0.0001, 0.0001))
-    assert ab.spreads == pytest.approx((0.008197599827381922, 0.008318788626082419))
+DOCUMENTS = np.repeat(np.arange(6), 15)
+
+
+def plain_mixture(scores: np.ndarray, documents: np.ndarray | None) -> plain_spread.Mixture:
+    bits = (scores / math.log(2)).tolist()
+    if documents is not None:
+        return plain_spread.of_documents(bits, SIZES.tolist(), documents.tolist())
+    return plain_spread.of_stretch(bits, SIZES.tolist(), MEMORIES, CORRELATIONS, COSINES)
+
+
+@pytest.mark.parametrize("documents", [None, DOCUMENTS])
+def test_a_stored_duel_follows_the_plain_equations(documents: np.ndarray | None) -> None:
+    """The text's spread of the mean over the runs, beside it s²/S of the seeds, each with its degrees of freedom."""
+    figures = {kind: runs.sum(1) / math.log(2) / SIZES.sum() for kind, runs in SCORES.items()}
+    for kind, runs in SCORES.items():
+        value, interval = figures_of_runs(runs, SIZES, BITS_PER_BYTE, documents)
+        mixture = plain_spread.with_luck(plain_mixture(runs.mean(0), documents), [figures[kind]])
+        assert value == pytest.approx(figures[kind].mean(), rel=1e-12)
+        assert interval.high - value == pytest.approx(plain_spread.reach(mixture), rel=1e-6)
+        assert value - interval.low == pytest.approx(plain_spread.reach(mixture), rel=1e-6)
+    for comparison in compare_all(SCORES, SIZES, 3, BITS_PER_BYTE, documents):
+        a, b, found = comparison.a, comparison.b, comparison.found
+        text = plain_mixture(SCORES[a].mean(0) - SCORES[b].mean(0), documents)
+        mixture = plain_spread.with_luck(text, [figures[a], figures[b]])
+        assert found.value == pytest.approx(figures[a].mean() - figures[b].mean())
+        assert found.interval.high - found.value == pytest.approx(plain_spread.reach(mixture), rel=1e-6)
+        assert found.p == pytest.approx(plain_spread.p(mixture, found.value))
+        deviations = [float(figures[kind].std(ddof=1)) if len(figures[kind]) > 1 else 0.0 for kind in (a, b)]
+        assert found.spreads == pytest.approx(deviations)
+        assert found.block_variance == pytest.approx(sum(weight * s**2 for weight, s, _ in text), rel=1e-6)
+
+
+def test_one_run_each_is_the_plain_paired_test() -> None:
+    a, b = SCORES["a"][:1], SCORES["c"]
+    plain, found = compare(a[0], b[0], SIZES), compare_runs(a, b, SIZES)
+    assert (found.value, found.p) == pytest.approx((plain.value, plain.p))
+    for one, same in ((found.interval, plain.interval), (interval_of_runs(a, SIZES), interval_of(a[0], SIZES))):
+        assert (one.low, one.high, one.correlation) == pytest.approx((same.low, same.high, same.correlation))
+        assert (one.blocks, one.documents) == (same.blocks, same.documents) == (90, 1)
 
 
 @pytest.mark.parametrize("ordered", [False, True])
 def test_the_scale_divides_every_figure_and_nothing_else(ordered: bool) -> None:
     a, b, how = SCORES["a"], SCORES["b"], {"ordered": ordered, "resamples": 500}
     bits, nats = (compare_runs(a, b, SIZES, scale=scale, **how) for scale in (math.log(2), 1.0))
-    assert nats.p == bits.p
+    assert nats.p == pytest.approx(bits.p)
     assert nats.value == pytest.approx(math.log(2) * bits.value)
     assert nats.interval.low == pytest.approx(math.log(2) * bits.interval.low)
     assert nats.spreads == pytest.approx(tuple(math.log(2) * s for s in bits.spreads))
     one = interval_of_runs(a[:1], SIZES, scale=1.0, **how)
     assert one.high == pytest.approx(math.log(2) * interval_of_runs(a[:1], SIZES, **how).high)
-    plain = [compare(a[0], b[0], SIZES, scale=scale, resamples=500) for scale in (math.log(2), 1.0)]
-    assert plain[1].value == pytest.approx(math.log(2) * plain[0].value)
-    assert interval_of(a[0], SIZES, scale=1.0).low == pytest.approx(math.log(2) * interval_of(a[0], SIZES).low)
 
 
 # --------------------------------------------------------------------------- rows, right or wrong
@@ -73,11 +89,14 @@ ROWS = {"scale": 1.0, "ordered": False}
 
 
 def test_rows_have_no_neighbours() -> None:
-    """Sorted rows look correlated, which would join them; they are not a sequence."""
+    """Sorted rows look correlated, which would widen their interval; they are not a sequence."""
     wrong = np.array([[1.0] * 100 + [0.0] * 300] * 2)
     found = interval_of_runs(wrong, np.ones(400), **ROWS)
-    assert (found.joined, found.correlation, found.blocks) == (1, 0.0, 400)
-    assert interval_of_runs(wrong, np.ones(400), scale=1.0).joined > 1
+    assert (found.correlation, found.blocks, found.documents) == (0.0, 400, 1)
+    mixed = interval_of_runs(np.random.default_rng(0).permutation(wrong.T).T, np.ones(400), **ROWS)
+    assert (found.low, found.high) == (mixed.low, mixed.high)
+    in_order = interval_of_runs(wrong, np.ones(400), scale=1.0)
+    assert in_order.high - in_order.low > 5 * (found.high - found.low)
     assert found.caution_about("texts") is None
     assert interval_of_runs(wrong[:, 90:110], np.ones(20), **ROWS).caution_about("texts") == (
         "only 20 texts: the interval is unreliable"
@@ -94,13 +113,15 @@ def test_one_run_has_the_interval_of_a_share(n: int, wrong: int) -> None:
 
 
 def test_drawing_kinds_of_rows_is_drawing_rows() -> None:
-    """Rows scored alike are drawn together: spread and interval are those of drawing each row."""
+    """Rows scored alike are drawn together: the spread is that of drawing each row."""
     draw = np.random.default_rng(3)
     scores, sizes = draw.integers(0, 2, (1, 300)) * 1.0, draw.integers(1, 4, 300)
-    together, singly = (two_level([(1.0, scores * sizes)], sizes, scale=1.0, ordered=o) for o in (False, True))
-    assert together.value == singly.value
-    assert together.block_variance == pytest.approx(singly.block_variance, rel=0.06)
-    assert together.limits == pytest.approx(singly.limits, abs=0.006)
+    together = two_level([(1.0, scores * sizes)], sizes, scale=1.0)
+    picked = draw.integers(300, size=(9999, 300))
+    singly = (scores[0] * sizes)[picked].sum(1) / sizes[picked].sum(1)
+    assert together.value == pytest.approx((scores[0] * sizes).sum() / sizes.sum())
+    assert together.block_variance == pytest.approx(singly.var(), rel=0.06)
+    assert together.limits == pytest.approx(np.quantile(singly, [0.025, 0.975]), abs=0.006)
 
 
 @given(st.integers(0, 30), st.integers(0, 30))

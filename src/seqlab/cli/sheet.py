@@ -17,7 +17,7 @@ from seqlab.core.units import human_perplexity
 
 HEAT = dataclasses.fields(HeatSettings)
 MATRIX_ONLY = ("out", *MATRIX_DEFAULTS)
-NOT_WITH_MATRIX = ("on", "hf", "normalise", "heat_range", "csv", "context", "glob")
+NOT_WITH_MATRIX = ("on", "hf", "normalise", "heat_range", "csv", "csv_blocks", "context", "glob")
 
 DESCRIPTION = """Measure trained models on texts: perplexity in every unit, bits per byte with a 95 % interval,
 paired tests between models. Every token is counted once; unknown words pay for their spelling.
@@ -28,7 +28,7 @@ examples:
   seqlab lm perplexity runs/a+runs/b runs/a --on other.txt                    two runs of one text mixed, beside one
   seqlab lm perplexity runs/mine --on article.txt --normalise digits,prose    what undoing it costs is counted
   seqlab lm perplexity runs/mine --hf folder --on other.txt                   beside a Hugging Face model
-  seqlab lm perplexity runs/mine --on other.txt --html heat.html --csv tokens.csv
+  seqlab lm perplexity runs/mine --on other.txt --html heat.html --csv tokens.csv --csv-blocks blocks.csv
   seqlab lm perplexity runs/mine --on other.txt --context 512                 longer than it was trained with
   seqlab lm perplexity --matrix shakespeare wikipedia-sample --budget 60s     every domain's model on every domain
 """
@@ -56,6 +56,7 @@ def add_perplexity(actions: Any) -> None:
     )
     add_fields(parser, HEAT)
     parser.add_argument("--csv", metavar="FILE", help="every token with its byte span and its surprisal")
+    parser.add_argument("--csv-blocks", metavar="FILE", help="every block that the intervals rest on, and its figure")
     parser.add_argument("--encoding", default="utf-8", help="encoding of the texts (default: utf-8)")
     parser.add_argument("--glob", default="", metavar="PATTERNS", help="files of folders to read: '*.py,docs/*.md'")
     parser.add_argument(
@@ -79,7 +80,7 @@ def perplexity(arguments: argparse.Namespace) -> int:
     for name in MATRIX_ONLY:
         if getattr(arguments, name) is not None:
             raise UsageError(f"--{name} belongs to --matrix; leave it out")
-    check_targets({"--html": arguments.html, "--csv": arguments.csv})
+    check_targets({"--html": arguments.html, "--csv": arguments.csv, "--csv-blocks": arguments.csv_blocks})
     _check_heat(arguments)
     from seqlab.workflows.sheet.request import check_sheet
 
@@ -123,13 +124,16 @@ def _check_heat(arguments: argparse.Namespace) -> None:
 
 def _write_files(arguments: argparse.Namespace, sheet: Any, reporter: TerminalReporter) -> SeqlabError | None:
     """The files that were asked for; what kept one of them from being written."""
-    from seqlab.workflows.sheet.csv_file import write_csv
+    from seqlab.workflows.sheet.csv_file import write_blocks_csv, write_csv
     from seqlab.workflows.sheet.heat_pages import write_pages
 
     try:
         if arguments.csv:
             write_csv(arguments.csv, sheet.scored)
             reporter.note(f"tokens: {arguments.csv}")
+        if arguments.csv_blocks:
+            write_blocks_csv(arguments.csv_blocks, sheet.scored)
+            reporter.note(f"blocks: {arguments.csv_blocks}")
         if arguments.html:
             for page in write_pages(arguments.html, sheet.scored, **given(arguments, HEAT)):
                 reporter.note(f"heat map {page}")
@@ -183,6 +187,7 @@ def matrix_text(found: dict[str, Any]) -> str:
         [
             f"bits per byte on held-out text\n{grid}",
             f"the gap to the text's own model, and its shares (bits per byte)\n{gaps}",
+            "\n".join(dict.fromkeys(f"{gap['text']}: {gap['about']}." for gap in found["gaps"])),
             f"method: {found['method']}",
             f"{pictures}\npage: {found['page']}  (open it in a browser)",
         ]
@@ -199,12 +204,11 @@ def sheet_json(rows: list[dict[str, Any]], comparisons: list[dict[str, Any]]) ->
 
 def sheet_text(rows: list[dict[str, Any]], comparisons: list[dict[str, Any]]) -> str:
     """The whole sheet as a person reads it."""
-    parts = [sheet_table(rows), f"95 % intervals (block bootstrap)\n{interval_table(rows)}"]
+    parts = [sheet_table(rows), f"95 % intervals\n{interval_table(rows)}", *_what_they_speak_of(rows)]
     if any(row["raw_bits_per_byte"] for row in rows):
         parts.append(f"what normalisation hides (bits per byte of the original text)\n{honesty_table(rows)}")
     parts += [row["normalisation"] + "." for row in rows if row["normalisation"]]
     parts += [c["sentence"] + "." for c in comparisons]
-    parts += _cautions(rows)
     bounds = {f"{row['model']}: {row['bound']}." for row in rows if row["rank"] and row["bound"] != "exact"}
     parts += sorted(bounds)
     contexts = dict.fromkeys(f"context of {row['model']}: {row['context']}." for row in rows)
@@ -212,12 +216,14 @@ def sheet_text(rows: list[dict[str, Any]], comparisons: list[dict[str, Any]]) ->
     return "\n\n".join([*parts, "\n".join([*mixtures, *contexts, "Every token is counted once."])])
 
 
-def _cautions(rows: list[dict[str, Any]]) -> list[str]:
-    """Why not to trust the intervals; the same reason is given once for each text, with its worst case."""
-    few = {row["text"]: row["caution"] for row in rows if row["caution"] and "unreliable" in row["caution"]}
-    tight = [row for row in rows if row["caution"] and row["text"] not in few]
-    worst = {row["text"]: row["caution"] for row in sorted(tight, key=lambda row: row["correlation"])}
-    return [f"{text}: {caution}." for text, caution in (few | worst).items()]
+def _what_they_speak_of(rows: list[dict[str, Any]]) -> list[str]:
+    """What the intervals of each text hold for, once for each text: in the words of its least sure row."""
+    least_sure: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        before = least_sure.get(row["text"])
+        if row["about"] and (before is None or row["correlation"] > before["correlation"]):
+            least_sure[row["text"]] = row
+    return ["\n".join(f"{text}: {row['about']}." for text, row in least_sure.items())]
 
 
 SHEET = (

@@ -96,6 +96,8 @@ class Corpus:
     members: str = ""
     clean: Clean = plain_text
     kind: Literal["text", "labelled", "verses"] = "text"
+    apart: str = ""
+    """What stands between the documents of one member, if it holds several."""
     recipe: int = 1
     """Raise it whenever `clean` changes, so that texts prepared before are made anew."""
 
@@ -199,6 +201,8 @@ CORPORA: dict[str, Corpus] = {
             archive=GENSIM,
             members="gensim/test/test_data/enwiki-latest-pages-articles1.xml-*-shortened.bz2",
             clean=encyclopedia_prose,
+            apart="\n\n",
+            recipe=2,
         ),
         Corpus(
             name="brown",
@@ -259,7 +263,7 @@ class CorpusText:
     """Bytes of the prepared text."""
     sha256: str
     documents: tuple[int, ...]
-    """Where the text of each member starts, in bytes of the prepared text."""
+    """Where each document starts, in bytes of the prepared text: each member, or what it holds set apart."""
 
     def read(self) -> str:
         return self.path.read_bytes().decode("utf-8")
@@ -306,12 +310,21 @@ def _prepare(corpus: Corpus, progress: ByteProgress | None) -> CorpusText:
         bytes_read=sum(len(member) for _, member in members),
         bytes=len(content),
         sha256=sha256_of(content),
-        documents=tuple(accumulate((len(text) + 1 for text in texts[:-1]), initial=0)),
+        documents=_documents(texts, corpus.apart.encode()),
     )
     make_folder(path.parent)
     write_bytes(path, content)
     write_bytes(_manifest(path), canonical_json({**asdict(text), "path": path.name}))
     return text
+
+
+def _documents(texts: list[bytes], apart: bytes) -> tuple[int, ...]:
+    """Where each starts when the texts are joined by one newline."""
+    starts: list[int] = []
+    for text, start in zip(texts, accumulate((len(text) + 1 for text in texts), initial=0), strict=False):
+        inside = [found.end() for found in re.finditer(re.escape(apart), text)] if apart else []
+        starts += [start, *(start + place for place in inside if place < len(text))]
+    return tuple(starts)
 
 
 def _members_of(corpus: Corpus, progress: ByteProgress | None) -> list[tuple[str, bytes]]:

@@ -65,6 +65,12 @@ def split_bounds(text: Text, shares: tuple[float, float, float]) -> Bounds:
     return {"train": (0, first), "validation": (first, second), "test": (second, text.bytes)}
 
 
+def documents_in(text: Text, bounds: tuple[int, int]) -> tuple[int, ...]:
+    """Where the documents of a part start, in bytes of it; the first may be the rest of one."""
+    start, end = bounds
+    return (0, *(place - start for place in text.documents if start < place < end))
+
+
 def _character_start(file: Any, position: int, end: int) -> int:
     """The first position from `position` on where a UTF-8 character starts."""
     file.seek(position)

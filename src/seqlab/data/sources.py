@@ -3,6 +3,7 @@
 A plain UTF-8 file is read where it lies; anything else (folder, compressed file, other encoding,
 standard input) is written once into the cache, named by its checksum. Newlines are left as they are.
 A byte-order mark of UTF-16 or UTF-32 is believed where nobody says otherwise.
+The files of a folder and the members of a corpus are documents: a text knows where each of them starts.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Text:
     sha256: str
     licence: str = "your own text"
     notes: tuple[str, ...] = ()  # what a person should know of how it was read
+    documents: tuple[int, ...] = (0,)  # where each starts, in bytes
 
 
 def open_text(
@@ -62,7 +64,7 @@ def open_text(
     if path.exists() or source == "-":
         return open_file(source, encoding)
     corpus = load_corpus(source, progress=progress)
-    return Text(corpus.path, source, corpus.bytes, corpus.sha256, corpus.licence)
+    return Text(corpus.path, source, corpus.bytes, corpus.sha256, corpus.licence, documents=corpus.documents)
 
 
 def open_file(source: str, encoding: str, ending: str = ".txt") -> Text:
@@ -199,30 +201,31 @@ def _spool(
     """Write the files, joined by one newline, into the cache as UTF-8; `skip` is told of what is no text."""
     folder = make_folder(cache_folder() / "texts")
     partial = folder / f".{os.getpid()}.partial"
-    digest, count, joined = hashlib.sha256(), 0, 0
+    digest, count, joined, starts = hashlib.sha256(), 0, 0, list[int]()
     with write_failures(partial):
         try:
             with partial.open("wb") as out:
                 for file_name, file in files:
-                    start, before = count, digest.copy()
+                    before, digest_before, start = count, digest.copy(), count + bool(joined)
                     try:
                         for block in _joined_blocks(file_name, file, encoding, first=not joined):
                             digest.update(block)
                             count += out.write(block)
                         joined += 1
+                        starts += [start] if count > start else []  # an empty file is no document
                     except DataError as error:
                         if skip is None:
                             raise
                         skip(file_name, error)
-                        count, digest = start, before
-                        out.seek(start)
+                        count, digest = before, digest_before
+                        out.seek(before)
                         out.truncate()
             _not_empty(count, name)
             path = kept_path(digest.hexdigest(), ending)
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)
-    return Text(path, name, count, digest.hexdigest())
+    return Text(path, name, count, digest.hexdigest(), documents=(0, *starts[1:]))
 
 
 def keep_text(content: bytes, name: str, licence: str) -> Text:

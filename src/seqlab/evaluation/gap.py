@@ -12,7 +12,7 @@ characters this is the chain rule itself; for longer tokens it is an even spread
 from __future__ import annotations
 
 import math
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from seqlab.core.errors import DataError, UsageError
 from seqlab.core.types import Surprisals
 from seqlab.evaluation.characters import KINDS, PUNCTUATION, Kinds, Places, byte_lengths, is_white, kinds_of
-from seqlab.evaluation.statistics import Interval, Numbers, block_edges, block_sums, compare
+from seqlab.evaluation.statistics import Interval, Numbers, block_edges, block_sums, compare, documents_of
 
 CLASSES = ("unknown words", *KINDS)  # a byte's class is its place here
 UNKNOWN_WORDS = 0  # the place of that class
@@ -38,13 +38,17 @@ class Gap:
     """How much worse the other domain's model reads a text, in bits per byte."""
 
     total: float
-    interval: Interval  # of the total, over blocks of the text
+    interval: Interval  # of the total
     shares: dict[str, float]  # class -> its part of the total
     bytes: dict[str, int]  # class -> how much of the text it is
 
 
-def explain_gap(text: str, other: Surprisals, own: Surprisals, known_words: Set[str]) -> Gap:
+def explain_gap(
+    text: str, other: Surprisals, own: Surprisals, known_words: Set[str], documents: Sequence[int] = (0,)
+) -> Gap:
     """The gap between `other`, whose training text had the `known_words`, and the text's `own` model.
+
+    `documents` says at which bytes those of the text start.
 
     share of class c = Σ_{b in c} (s_other(b) − s_own(b)) / (ln 2 · n)
     """
@@ -55,8 +59,9 @@ def explain_gap(text: str, other: Surprisals, own: Surprisals, known_words: Set[
     classes = byte_classes(text, known_words)
     nats = np.bincount(classes, lost, len(CLASSES))
     sizes = np.bincount(classes, minlength=len(CLASSES))
-    edges = block_edges(content)
-    difference = compare(block_sums(other, edges), block_sums(own, edges), np.diff(edges))
+    edges = block_edges(content, documents)
+    numbers = documents_of(edges, documents)
+    difference = compare(block_sums(other, edges), block_sums(own, edges), np.diff(edges), documents=numbers)
     per_byte = nats / (math.log(2) * len(content))
     return Gap(
         total=(other.total - own.total) / (math.log(2) * len(content)),

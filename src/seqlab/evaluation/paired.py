@@ -147,16 +147,16 @@ def luck_sentence(model_name: str, baseline_name: str, paired: Paired) -> str:
     """In plain words: who is ahead, by how much, and whether that could be luck."""
     value, low, high = paired.difference, paired.low, paired.high
     if paired.a_only == paired.b_only:
-        reach = _percents(low, high)
-        return f"{model_name} is right on as many texts as {baseline_name} (difference {reach}): neither is ahead"
+        as_many = f"{model_name} is right on as many of {paired.n:,} texts as {baseline_name}"
+        return f"{as_many} (difference {_percents(low, high)}): neither is ahead"
     ahead = value > 0
     size, reach = _percent(abs(value), abs(value)), _percents(*((low, high) if ahead else (-high, -low)), abs(value))
     figures = f"({reach}; {_p_words(paired)})"
     if ahead:
         verdict = "this could well be luck" if paired.luck else "more than luck"
-        return f"{model_name} is right on {size} more of the texts than {baseline_name} {figures}: {verdict}"
+        return f"{model_name} is right on {size} more of {paired.n:,} texts than {baseline_name} {figures}: {verdict}"
     verdict = "the baseline is ahead, which could well be luck" if paired.luck else "the baseline wins, more than luck"
-    return f"{model_name} is BEHIND {baseline_name} by {size} of the texts {figures}: {verdict}"
+    return f"{model_name} is BEHIND {baseline_name} by {size} of {paired.n:,} texts {figures}: {verdict}"
 
 
 def _percent(share: float, scale: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,4 +87,18 @@ def figures_of(surprisals: Surprisals, text: str) -> Figures:
         words=sum(1 for _ in re.finditer(r"\S+", text)),
         unknown=int(surprisals.unknown.sum()),
         restoration=0.0 if surprisals.restoration is None else float(surprisals.restoration.sum()),
+    )
+
+
+def add_up(parts: Sequence[Figures]) -> Figures:
+    """The figures of several texts as one; words only where all were counted."""
+    words = [part.words for part in parts if part.words is not None]
+    return Figures(
+        nats=math.fsum(part.nats for part in parts),
+        tokens=sum(part.tokens for part in parts),
+        characters=sum(part.characters for part in parts),
+        bytes=sum(part.bytes for part in parts),
+        words=sum(words) if len(words) == len(parts) else None,
+        unknown=sum(part.unknown for part in parts),
+        restoration=math.fsum(part.restoration for part in parts),
     )

@@ -1,7 +1,8 @@
-"""How sure a figure is that is the mean over several trainings: the bootstrap draws seeds as well as blocks.
+"""How sure a figure is that is the mean over several trainings: seeds are drawn as well as the text they are judged on.
 
-It allows for how few seeds there are (`two_level`). Blocks need not be those of a text: such as do not follow each
-other, like the rows of a table, have no neighbours (`ordered=False`), and none are joined.
+Blocks of a text have neighbours and documents: how far their figure strays is what `spread` says. Rows such as those of
+a table follow each other by chance (`ordered=False`): they are resampled. Both allow for how few seeds there are. One
+run alone has no spread over seeds: its interval leaves out the luck of the seed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seqlab.evaluation.spread import Spread, spread_of
 from seqlab.evaluation.statistics import (
+    FEW_ROWS,
     GATHERED,
     LEVEL,
     NATS_PER_BIT,
@@ -25,12 +28,8 @@ from seqlab.evaluation.statistics import (
     Interval,
     Numbers,
     Places,
-    blocks_to_join,
-    compare,
-    interval_of,
-    join,
-    neighbour_correlation,
-    p_value,
+    interval_around,
+    surely,
 )
 
 Group = tuple[float, Numbers]  # sign, scores (S, n)
@@ -44,9 +43,50 @@ class SeedDifference(Difference):
     block_variance: float  # v: what more seeds do not reduce
 
 
+# --------------------------------------------------------------------------- a text
+
+
+@dataclass(frozen=True)
+class OverText:
+    """A figure over blocks of a text, how it strays, and its two sources of noise."""
+
+    value: float
+    spread: Spread
+    spreads: tuple[float, ...]
+    block_variance: float
+    blocks: Numbers  # scores of each block, every seed counted once
+
+    def interval(self, sizes: NDArray[Any], documents: Places | None) -> Interval:
+        return interval_around(self.value, self.spread, self.blocks / sizes, documents)
+
+
+def over_text(groups: Sequence[Group], sizes: NDArray[Any], documents: Places | None, scale: float) -> OverText:
+    """Seeds and text stray independently:
+
+        figure = Σ_g sign_g · mean over the runs of g of  Σ_b scores / (scale · Σ_b sizes)
+        groups: (sign, scores (S, n))
+
+    V_g = s_g²/S_g, the variance of the seeds' mean, with S_g − 1 degrees of freedom, stands beside that of the text.
+    """
+    blocks = np.sum([sign * scores.mean(0) for sign, scores in groups], axis=0) / scale
+    each = [scores.sum(1) / (scale * sizes.sum()) for _, scores in groups]
+    spreads = tuple(_deviation(runs) for runs in each)
+    luck = [(s * s / len(runs), len(runs) - 1) for s, runs in zip(spreads, each, strict=True) if len(runs) > 1]
+    text = spread_of(blocks, sizes, documents)
+    return OverText(float(blocks.sum() / sizes.sum()), text.beside(luck), spreads, text.variance, blocks)
+
+
+def _deviation(runs: Numbers) -> float:
+    """Standard deviation of the runs' figures; 0 of one."""
+    return float(runs.std(ddof=1)) if len(runs) > 1 else 0.0
+
+
+# --------------------------------------------------------------------------- rows
+
+
 @dataclass(frozen=True)
 class Resampled:
-    """A figure, how it strays under the two-level bootstrap, and its two sources of noise."""
+    """A figure over rows, how it strays under the two-level bootstrap, and its two sources of noise."""
 
     value: float
     strayed: Numbers
@@ -60,35 +100,26 @@ class Resampled:
 
 
 def two_level(
-    groups: Sequence[Group],
-    sizes: NDArray[Any],
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-    scale: float = NATS_PER_BIT,
-    ordered: bool = True,
+    groups: Sequence[Group], sizes: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0, scale: float
 ) -> Resampled:
-    """Seeds and blocks drawn with replacement; the blocks are the same for every run of every group.
-
-        figure = Σ_g sign_g · mean over the runs of g of  Σ_b scores / (scale · Σ_b sizes)
-        groups: (sign, scores (S, n))
+    """Seeds and rows drawn with replacement; the rows are the same for every run of every group.
 
     S seeds drawn from S vary too little, by √((S−1)/S): their weights stray by √(S/(S−1)) as much. And S seeds
     say little about their own spread, so each deviation is divided by √(χ²_ν/ν), which turns a normal into
     Student's t, with Welch and Satterthwaite's  ν = (Σ V_g + v)² / (Σ V_g²/(S_g − 1) + v²/(n − 1)),
-    V_g = s_g²/S_g the variance of the seeds' mean, v that of the blocks. One run alone has no V: its interval
-    leaves out the luck of the seed. Of rows, seeds stray only by what is their own (`own_luck`).
+    V_g = s_g²/S_g the variance of the seeds' mean, v that of the rows. Seeds stray only by what is their own
+    (`own_luck`).
     """
-    n = len(sizes)
-    draw = np.random.default_rng([seed, n])
-    alike, kinds, repeats = (groups, sizes, None) if ordered else _alike(groups, sizes)
-    luck = [1.0 if ordered else own_luck(scores, sizes) for _, scores in groups]
+    draw = np.random.default_rng([seed, len(sizes)])
+    alike, kinds, repeats = _alike(groups, sizes)
+    luck = [own_luck(scores, sizes) for _, scores in groups]
     drawn = [_drawn(draw, rows, alike, kinds, scale, repeats, luck) for rows in _in_pieces(resamples, len(kinds))]
     each = [scores.sum(1) / (scale * sizes.sum()) for _, scores in groups]
     value = float(sum(sign * runs.mean() for (sign, _), runs in zip(groups, each, strict=True)))
-    spreads = tuple(float(runs.std(ddof=1)) if len(runs) > 1 else 0.0 for runs in each)
-    variance = float(np.concatenate([blocks_alone for _, blocks_alone in drawn]).var())
-    freedom = _freedom([(s * s / len(runs), len(runs)) for s, runs in zip(spreads, each, strict=True)], variance, n)
+    spreads = tuple(_deviation(runs) for runs in each)
+    variance = float(np.concatenate([rows_alone for _, rows_alone in drawn]).var())
+    seed_parts = [(s * s / len(runs), len(runs)) for s, runs in zip(spreads, each, strict=True)]
+    freedom = _freedom(seed_parts, variance, len(sizes))
     strayed = np.concatenate([figures for figures, _ in drawn]) - value
     if math.isfinite(freedom):
         strayed /= np.sqrt(draw.chisquare(freedom, resamples) / freedom)
@@ -101,7 +132,7 @@ def own_luck(scores: Numbers, sizes: NDArray[Any]) -> float:
         noise = Σ_b Σ_s e² / (S − 1) / (Σ_b sizes)²       e (S, n): the scores less those of the row and of the run
 
     Equally good runs get other rows wrong, so their figures differ by chance, which s² = var_s(figure) holds as
-    well; but the draw of the rows allows for that already. In a block of text, of hundreds of tokens, it is nothing.
+    well; but the draw of the rows allows for that already. (In a block of text, of many tokens, it is nothing.)
     """
     rates = scores.sum(1) / sizes.sum()
     if len(scores) < 2 or np.ptp(rates) == 0:
@@ -111,16 +142,16 @@ def own_luck(scores: Numbers, sizes: NDArray[Any]) -> float:
     return math.sqrt(max(0.0, 1 - noise / float(rates.var(ddof=1))))
 
 
-def _in_pieces(resamples: int, blocks: int) -> list[int]:
+def _in_pieces(resamples: int, kinds: int) -> list[int]:
     """The resamples, cut so that no more than `GATHERED` numbers are held at once."""
-    rows = max(1, GATHERED // blocks)
+    rows = max(1, GATHERED // kinds)
     return [min(rows, resamples - done) for done in range(0, resamples, rows)]
 
 
 def _alike(groups: Sequence[Group], sizes: NDArray[Any]) -> tuple[Sequence[Group], NDArray[Any], Places]:
-    """Blocks of the same size and scores, such as all rows that everybody gets right, as one with its number.
+    """Rows of the same size and scores, such as all rows that everybody gets right, as one with its number.
 
-    Drawing how often each kind comes up is drawing the blocks themselves, and far quicker.
+    Drawing how often each kind comes up is drawing the rows themselves, and far quicker.
     """
     table = np.vstack([sizes, *(scores for _, scores in groups)]).astype(np.float64)
     kinds, repeats = np.unique(table, axis=1, return_counts=True)
@@ -135,11 +166,12 @@ def _drawn(
     groups: Sequence[Group],
     sizes: NDArray[Any],
     scale: float,
-    repeats: Places | None,
+    repeats: Places,
     luck: Sequence[float],
 ) -> tuple[Numbers, Numbers]:
-    """`rows` resamples of the figure: of seeds and blocks, and of the same blocks with every seed counted once."""
-    times = _times_drawn(draw, rows, len(sizes), repeats)
+    """`rows` resamples of the figure: of seeds and rows, and of the same rows with every seed counted once."""
+    total = int(repeats.sum())
+    times = draw.multinomial(total, repeats / total, size=rows).astype(np.float64)  # how often each kind is drawn
     below = scale * (times @ sizes)
     figure, alone = np.zeros(rows), np.zeros(rows)
     for (sign, scores), own in zip(groups, luck, strict=True):
@@ -147,15 +179,6 @@ def _drawn(
         figure += sign * (ratios * _seed_weights(draw, rows, len(scores), own)).sum(1)
         alone += sign * ratios.mean(1)
     return figure, alone
-
-
-def _times_drawn(draw: np.random.Generator, rows: int, n: int, repeats: Places | None) -> Numbers:
-    """How often each of n blocks is drawn, (rows, n), when as many are drawn as there are."""
-    if repeats is not None:
-        total = int(repeats.sum())
-        return draw.multinomial(total, repeats / total, size=rows).astype(np.float64)
-    picked = draw.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
-    return np.bincount(picked.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
 
 
 def _seed_weights(draw: np.random.Generator, rows: int, seeds: int, own: float) -> Numbers:
@@ -167,35 +190,36 @@ def _seed_weights(draw: np.random.Generator, rows: int, seeds: int, own: float) 
     return widened
 
 
-def _freedom(seed_parts: Sequence[tuple[float, int]], block_variance: float, blocks: int) -> float:
-    """Welch and Satterthwaite's degrees of freedom; those of the blocks where no seed part has any variance."""
+def _freedom(seed_parts: Sequence[tuple[float, int]], row_variance: float, rows: int) -> float:
+    """Welch and Satterthwaite's degrees of freedom; those of the rows where no seed part has any variance."""
     lucky = [(variance, seeds) for variance, seeds in seed_parts if seeds > 1 and variance > 0]
-    if blocks < 2:
+    if rows < 2:
         return math.inf
     if not lucky:
-        return blocks - 1
-    total = block_variance + sum(variance for variance, _ in lucky)
-    uncertain = sum(variance**2 / (seeds - 1) for variance, seeds in lucky) + block_variance**2 / (blocks - 1)
+        return rows - 1
+    total = row_variance + sum(variance for variance, _ in lucky)
+    uncertain = sum(variance**2 / (seeds - 1) for variance, seeds in lucky) + row_variance**2 / (rows - 1)
     return total**2 / uncertain
+
+
+# --------------------------------------------------------------------------- either
 
 
 def interval_of_runs(
     runs: Numbers,
     sizes: NDArray[Any],
     *,
+    documents: Places | None = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
     scale: float = NATS_PER_BIT,
     ordered: bool = True,
 ) -> Interval:
     """The interval of a model's figure, the mean over its runs; runs (S, n) holds each block's score."""
-    if len(runs) == 1 and ordered:
-        return interval_of(runs[0], sizes, resamples=resamples, seed=seed, scale=scale)
-    times = blocks_to_join(runs.mean(0) / sizes) if ordered else 1
-    runs, sizes = join(runs, times), join(sizes, times)
-    found = two_level([(1.0, runs)], sizes, resamples=resamples, seed=seed, scale=scale, ordered=ordered)
-    correlation = neighbour_correlation(runs.mean(0) / sizes) if ordered else 0.0
-    return Interval(*found.limits, len(sizes), correlation, times)
+    if ordered:
+        return over_text([(1.0, runs)], sizes, documents, scale).interval(sizes, documents)
+    found = two_level([(1.0, runs)], sizes, resamples=resamples, seed=seed, scale=scale)
+    return Interval(*found.limits, len(sizes), enough=FEW_ROWS)
 
 
 def compare_runs(
@@ -203,35 +227,39 @@ def compare_runs(
     b: Numbers,
     sizes: NDArray[Any],
     *,
+    documents: Places | None = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
     scale: float = NATS_PER_BIT,
     ordered: bool = True,
 ) -> SeedDifference:
     """Paired over the blocks, independent over the seeds; a (S_a, n), b (S_b, n). p as in `compare`."""
-    plain = None
-    if len(a) == len(b) == 1 and ordered:
-        plain = compare(a[0], b[0], sizes, resamples=resamples, seed=seed, scale=scale)
-    times = blocks_to_join((a.mean(0) - b.mean(0)) / sizes) if ordered else 1
-    a, b, sizes = join(a, times), join(b, times), join(sizes, times)
-    found = two_level([(1.0, a), (-1.0, b)], sizes, resamples=resamples, seed=seed, scale=scale, ordered=ordered)
-    differences = a.mean(0) - b.mean(0)
-    correlation = neighbour_correlation(differences / sizes) if ordered else 0.0
-    interval = Interval(*found.limits, len(sizes), correlation, times)
+    groups = [(1.0, a), (-1.0, b)]
+    found: OverText | Resampled
+    if ordered:
+        found = over_text(groups, sizes, documents, scale)
+        interval = found.interval(sizes, documents)
+        p = surely(found.spread.p(found.value), len(sizes))
+    else:
+        found = two_level(groups, sizes, resamples=resamples, seed=seed, scale=scale)
+        interval = Interval(*found.limits, len(sizes), enough=FEW_ROWS)
+        p = p_value(found.value, found.strayed, telling_rows(a.mean(0) - b.mean(0)))
     spreads = (found.spreads[0], found.spreads[1])
-    p = p_value(found.value, found.strayed, telling_blocks(differences, ordered=ordered))
-    if plain is not None:
-        interval, p = plain.interval, plain.p
     return SeedDifference(found.value, interval, p, spreads, found.block_variance)
 
 
-def telling_blocks(differences: Numbers, *, ordered: bool) -> int:
-    """How many blocks speak for either side.
+def p_value(value: float, strayed: Numbers, rows: int) -> float:
+    """The share of strays as large as the value itself; with R of them never below 1 / (R + 1).
 
-    All of them in a text, whose blocks never cost two models quite the same; of rows that both get right or both
-    get wrong, none.
+    n rows that speak for either side can never be surer than 2^(1−n).
     """
-    return len(differences) if ordered else max(1, int(np.count_nonzero(differences)))
+    far = int(np.count_nonzero(np.abs(strayed) >= abs(value) * (1 - 1e-12)))
+    return surely((1 + far) / (len(strayed) + 1), rows)
+
+
+def telling_rows(differences: Numbers) -> int:
+    """How many rows speak for either side; none of those that both get right or both get wrong."""
+    return max(1, int(np.count_nonzero(differences)))
 
 
 def seeds_to_settle(found: SeedDifference) -> float:

@@ -1,10 +1,10 @@
-"""How sure a figure is: block bootstrap over the text, paired tests between models, Holm's correction.
+"""How sure a figure is: intervals, paired tests between models, Holm's correction.
 
-The tokens of a text are not independent, stretches of about a thousand bytes nearly are. The text is cut
-into such blocks at white space; a token belongs to the block in which it starts. With s_b nats and n_b bytes
-in block b, bits per byte are Σ s_b / (ln 2 · Σ n_b); the bootstrap draws as many blocks as there are, with
-replacement, and takes the middle 95 % of the figure's values. Where neighbouring blocks are still correlated,
-two, four, … of them are drawn as one.
+The tokens of a text are not independent. The text is cut into blocks of about 250 bytes at white space; a token belongs
+to the block in which it starts. With s_b nats and n_b bytes in block b, bits per byte are
+Σ s_b / (ln 2 · Σ n_b); `spread` says how far that strays, neighbouring blocks being alike and documents strangers. An
+interval is the figure ± what its spread reaches with probability 95 %; two models are compared by the interval of their
+difference on the same blocks.
 
 What is scored need not be nats: `scale` is how much of a score makes one unit of the figure. ln 2 nats are a bit;
 errors are counted as they are, scale 1. Models that were trained with several seeds are judged in `seeds`.
@@ -21,10 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqlab.core.types import Surprisals
+from seqlab.evaluation.spread import FEW_DOCUMENTS, Spread, spread_of
 
-BLOCK_BYTES = 1000
-FEW_BLOCKS = 30  # below, the sheet says that the interval is unreliable
-MUCH_CORRELATION = 0.3  # between neighbouring blocks: from here on the sheet says that the interval is too narrow
+BLOCK_BYTES = 250
+FEW_BLOCKS = 120  # about 30 kB: below, the interval is called unreliable
+FEW_ROWS = 30  # the same of rows, which are independent
+FEW_STRETCHES = 10  # independent ones that the correlation leaves: below, the interval is called too narrow
 LEVEL = 0.95
 NORMAL = 1.96  # standard errors that a 95 % interval reaches to either side
 RESAMPLES = 9_999
@@ -38,25 +40,51 @@ Places = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Interval:
-    """Where a figure lies in the middle 95 % of the resamples."""
+    """Where the truth lies with 95 % confidence, and what that rests on."""
 
     low: float
     high: float
     blocks: int
     correlation: float = 0.0  # of neighbouring blocks
-    joined: int = 1  # how many blocks of about 1,000 bytes were drawn as one, since they are correlated
+    documents: int = 1
+    enough: int = FEW_BLOCKS  # blocks
+
+    @property
+    def by_documents(self) -> bool:
+        """Whether it speaks of other documents; else it speaks of this text alone."""
+        return self.documents >= FEW_DOCUMENTS
+
+    @property
+    def speaks_of(self) -> str:
+        """Of what it says where the truth lies."""
+        if self.by_documents:
+            return f"other documents of the kind of these {self.documents:,}"
+        if self.documents == 1:
+            return "this text as a stretch of its own process, not of other texts"
+        return f"these {self.documents} documents alone, too few to speak of others"
+
+    @property
+    def few(self) -> bool:
+        """Too little text to tell how blocks spread. Documents are counted by their own degrees of freedom."""
+        return not self.by_documents and self.blocks < self.enough
+
+    @property
+    def slow(self) -> bool:
+        """Neighbours are so alike that hardly any independent stretches are left:  n (1 − r) / (1 + r) < 10."""
+        left = self.blocks * (1 - self.correlation) / (1 + self.correlation)
+        return not self.by_documents and not self.few and left < FEW_STRETCHES
 
     @property
     def caution(self) -> str | None:
         """Why not to trust it, if there is a reason; the blocks are those of a text."""
-        return self.caution_about(f"blocks of about {BLOCK_BYTES * self.joined:,} bytes")
+        return self.caution_about(f"blocks of about {BLOCK_BYTES:,} bytes")
 
     def caution_about(self, blocks: str) -> str | None:
         """The same, with a word for the blocks."""
-        if self.blocks < FEW_BLOCKS:
+        if self.few:
             return f"only {self.blocks} {blocks}: the interval is unreliable"
-        if self.correlation > MUCH_CORRELATION:
-            return f"even {blocks} are correlated ({self.correlation:.2f}): the interval is too narrow"
+        if self.slow:
+            return f"{blocks} are as alike as neighbours ({self.correlation:.2f}): the interval is too narrow"
         return None
 
 
@@ -69,18 +97,30 @@ class Difference:
     p: float
 
 
-def block_edges(content: bytes, size: int = BLOCK_BYTES) -> Places:
-    """Byte positions where the blocks begin, and the end: every `size` bytes, moved on to the next white space."""
-    is_white = np.isin(np.frombuffer(content, np.uint8), np.frombuffer(WHITE, np.uint8))
-    white = np.flatnonzero(is_white)
-    wanted = np.arange(size, len(content), size)
+def block_edges(content: bytes, documents: Sequence[int] = (0,), size: int = BLOCK_BYTES) -> Places:
+    """Byte positions where the blocks begin, and the end: every `size` bytes, moved on to the next white space.
+
+    A block holds text of one document; `documents` says where each starts.
+    """
+    white = np.flatnonzero(np.isin(np.frombuffer(content, np.uint8), np.frombuffer(WHITE, np.uint8)))
+    ends = [*documents[1:], len(content)]
+    parts = [_edges_within(white, start, end, size) for start, end in zip(documents, ends, strict=True)]
+    return np.unique(np.concatenate([*parts, [len(content)]])).astype(np.int64)
+
+
+def _edges_within(white: Places, start: int, end: int, size: int) -> Places:
+    """Where the blocks of one document begin."""
+    wanted = np.arange(start + size, end, size)
     after = np.searchsorted(white, wanted)
     found = white[after[after < len(white)]]
-    edges = np.unique(np.concatenate([[0], found, [len(content)]]))
+    edges = np.unique(np.concatenate([[start], found[found < end]]))
     # A tail too short to be a block of its own belongs to the last one.
-    if len(edges) > 2 and edges[-1] - edges[-2] < size // 2:
-        edges = np.delete(edges, -2)
-    return edges.astype(np.int64)
+    return edges[:-1] if len(edges) > 1 and end - edges[-1] < size // 2 else edges
+
+
+def documents_of(edges: Places, documents: Sequence[int]) -> Places:
+    """The document of each block."""
+    return np.searchsorted(np.asarray(documents), edges[:-1], side="right") - 1
 
 
 def block_sums(surprisals: Surprisals, edges: Places) -> Numbers:
@@ -95,73 +135,20 @@ def equal_rows(rows: Sequence[Hashable]) -> Places:
     return np.array([numbers.setdefault(row, len(numbers)) for row in rows], np.int64)
 
 
-def resampled_ratios(above: Numbers, below: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0) -> Numbers:
-    """Σ above / Σ below over blocks drawn with replacement, many times."""
-    draw = np.random.default_rng([seed, len(above)])
-    ratios: list[Numbers] = []
-    rows = max(1, GATHERED // len(above))
-    for done in range(0, resamples, rows):
-        picked = draw.integers(len(above), size=(min(rows, resamples - done), len(above)))
-        ratios.append(above[picked].sum(1) / below[picked].sum(1))
-    return np.concatenate(ratios)
-
-
-def blocks_to_join(rates: Numbers) -> int:
-    """How many neighbouring blocks to draw as one: doubled while they are correlated and 30 would be left.
-
-    A text whose hard and easy stretches are longer than a block has fewer independent pieces than blocks.
-    """
-    times = 1
-    while neighbour_correlation(rates) > MUCH_CORRELATION and len(rates) // 2 >= FEW_BLOCKS:
-        rates, times = join(rates, 2) / join(np.ones(len(rates)), 2), 2 * times
-    return times
-
-
-def join(values: NDArray[Any], times: int) -> NDArray[Any]:
-    """Sums over `times` neighbours along the last dimension; the last group takes the rest."""
-    if times == 1:
-        return values
-    joined: NDArray[Any] = np.add.reduceat(values, np.arange(values.shape[-1] // times) * times, axis=-1)
-    return joined
-
-
 def interval_of(
-    scores: Numbers,
-    sizes: NDArray[Any],
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-    scale: float = NATS_PER_BIT,
+    scores: Numbers, sizes: NDArray[Any], *, documents: Places | None = None, scale: float = NATS_PER_BIT
 ) -> Interval:
     """The interval of Σ scores / (scale · Σ sizes): bits per byte, if the scores are nats and the sizes bytes."""
-    times = blocks_to_join(scores / sizes)
-    scores, sizes = join(scores, times), join(sizes, times)
-    value, strayed = strays(scores, sizes, resamples=resamples, seed=seed, scale=scale)
-    low, high = np.quantile(value + strayed, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(float(low), float(high), len(scores), neighbour_correlation(scores / sizes), times)
-
-
-def strays(
-    scores: Numbers, sizes: NDArray[Any], *, resamples: int, seed: int, scale: float = NATS_PER_BIT
-) -> tuple[float, Numbers]:
-    """Σ scores / (scale · Σ sizes), and how far it strays when the n blocks are resampled.
-
-    Few blocks say little about their own spread: each deviation is widened by √(n/(n−1)) and divided by
-    √(χ²_{n−1}/(n−1)), which turns a normal into Student's t.
-    """
-    n = len(scores)
     value = float(scores.sum() / sizes.sum()) / scale
-    strayed = resampled_ratios(scores, sizes, resamples=resamples, seed=seed) / scale - value
-    if n > 1:
-        spread = np.random.default_rng([seed, n, 1]).chisquare(n - 1, resamples) / (n - 1)
-        strayed *= math.sqrt(n / (n - 1)) / np.sqrt(spread)
-    return value, strayed
+    return interval_around(value, spread_of(scores / scale, sizes, documents), scores / sizes, documents)
 
 
-def p_value(value: float, strayed: Numbers, blocks: int) -> float:
-    """The share of strays as large as the value itself; n blocks can never be surer than 2^(1−n)."""
-    far = int(np.count_nonzero(np.abs(strayed) >= abs(value) * (1 - 1e-12)))
-    return max((1 + far) / (len(strayed) + 1), 2.0 ** (1 - min(blocks, 1000)))
+def interval_around(value: float, spread: Spread, rates: Numbers, documents: Places | None) -> Interval:
+    """`value` ± the reach of its spread; nothing on either side where one block tells nothing of how it strays."""
+    reach = spread.reach(LEVEL)
+    reach = reach if math.isfinite(reach) else 0.0
+    count = 1 if documents is None else len(np.unique(documents))
+    return Interval(value - reach, value + reach, len(rates), neighbour_correlation(rates), count)
 
 
 def compare(
@@ -169,22 +156,20 @@ def compare(
     b: Numbers,
     sizes: NDArray[Any],
     *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    documents: Places | None = None,
     scale: float = NATS_PER_BIT,
 ) -> Difference:
-    """Paired: the blocks' differences are resampled.
+    """Paired: a − b on the same blocks. p is how often the difference strays by as much as it is from zero."""
+    differences = a - b
+    value = float(differences.sum() / sizes.sum()) / scale
+    spread = spread_of(differences / scale, sizes, documents)
+    interval = interval_around(value, spread, differences / sizes, documents)
+    return Difference(value, interval, surely(spread.p(value), len(sizes)))
 
-    p is the share of resamples in which the difference strays from its value by as much as that value is
-    from zero; with R resamples it is never below 1 / (R + 1).
-    """
-    times = blocks_to_join((a - b) / sizes)
-    differences, sizes = join(a - b, times), join(sizes, times)
-    value, strayed = strays(differences, sizes, resamples=resamples, seed=seed, scale=scale)
-    low, high = np.quantile(value + strayed, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    correlation = neighbour_correlation(differences / sizes)
-    interval = Interval(float(low), float(high), len(differences), correlation, times)
-    return Difference(value, interval, p_value(value, strayed, len(differences)))
+
+def surely(p: float, blocks: int) -> float:
+    """n blocks, or rows, can never be surer than 2^(1−n), however alike they are."""
+    return max(p, 2.0 ** (1 - min(blocks, 1000)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

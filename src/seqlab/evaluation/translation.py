@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqlab.core.errors import UsageError
+from seqlab.evaluation.statistics import FEW_ROWS, Interval
 
 DRAWS = 1_000
 SHARES = (0.025, 0.975)
@@ -123,6 +124,12 @@ class Difference:
     value: float
     interval: tuple[float, float]
     p: float
+    n: int  # sentences
+
+    @property
+    def caution(self) -> str | None:
+        """Why not to trust it, if there is a reason."""
+        return Interval(*self.interval, self.n, enough=FEW_ROWS).caution_about("sentences")
 
     def as_json(self) -> dict[str, Any]:
         return {"difference": self.value, "interval": list(self.interval), "p": self.p}
@@ -142,7 +149,7 @@ def difference_of(a: Sequence[str], b: Sequence[str], references: Sequence[str],
     strayed = first - second
     low, high = np.quantile(strayed, SHARES)
     far = int(np.count_nonzero(np.abs(strayed - strayed.mean()) >= abs(value)))
-    return Difference(float(value), (float(low), float(high)), (far + 1) / (DRAWS + 1))
+    return Difference(float(value), (float(low), float(high)), (far + 1) / (DRAWS + 1), len(references))
 
 
 def sentence_scores(translations: Sequence[str], references: Sequence[str]) -> list[float]:

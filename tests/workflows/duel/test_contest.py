@@ -282,7 +282,9 @@ def test_every_word_is_the_task_s_own(finished: tuple[Duel, list[str]]) -> None:
         assert alien not in page.split("</style>")[1].replace("base64", "")
     assert "A duel of judges of strings" in page
     assert "Error rate on validation texts against training time and against strings" in page
-    assert duel.notes[0].startswith("error rate on the test strings: 300, of which ")
+    assert " Judged: error rate on the test strings: 300, of which " in duel.sentence
+    assert "each was given 80steps (10 passes through the training part), 2 seeds each." in duel.sentence
+    assert "It speaks of other texts of the kind of these." in duel.sentence
     answer = duel.as_json()
     assert {"kind", "sizes", "parameters", "seeds", "runs", "error_rate", "interval", "seconds", "strings"} <= set(
         answer["models"][0]
@@ -323,7 +325,7 @@ def test_it_goes_on_exactly_and_takes_more_seeds(
     assert figures(again) == figures(finished[0])
     more = compare_strings(strings, out=tmp_path / "torn", seeds=3, width=32)
     assert [one.seeds for one in more.contestants] == [3, 3, 1]
-    assert any("(2 → 3)" in note for note in more.notes)
+    assert "(2 → 3)" in more.sentence
     (tmp_path / "torn" / "curved-seed0" / "metrics.jsonl").unlink()
     with pytest.raises(DamageError, match="curved-seed0"):
         compare_strings(strings, out=tmp_path / "torn", seeds=3, width=32)
@@ -341,7 +343,7 @@ def test_without_a_test_part_the_validation_part_decides(strings: Path, tmp_path
     strings.write_text("\n\n".join(strings.read_text().split("\n\n")[:2]))
     duel = compare_strings(strings, "curved,constant", seeds=1, out=tmp_path / "duel")
     assert duel.part == "validation"
-    assert "no test part, and the best weights were chosen on these very texts: the figures flatter" in duel.notes[0]
+    assert "no test part, and the best weights were chosen on these very texts: the figures flatter" in duel.sentence
     final = seqlab.load(duel.contestants[0].runs[0]).final
     assert duel.contestants[0].value == pytest.approx(final["validation"]["error_rate"])
 
@@ -354,8 +356,8 @@ def test_a_model_without_errors_says_that_its_interval_says_nothing(strings: Pat
     duel = compare_strings(strings, "constant,curved", seeds=1, out=tmp_path / "duel")
     assert duel.contestants[0].value in (0.0, 1.0)
     assert duel.contestants[0].interval.blocks == 10
-    assert "only 10 different texts: the interval is unreliable" in duel.notes
-    assert any(note.startswith("constant: the same on all strings") for note in duel.notes)
+    assert "But only 10 different texts: the interval is unreliable." in duel.sentence
+    assert "But constant: the same on all strings" in duel.sentence
 
 
 @pytest.mark.parametrize(

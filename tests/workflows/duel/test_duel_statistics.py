@@ -13,7 +13,8 @@ from seqlab.evaluation.statistics import (
     interval_of,
 )
 from seqlab.workflows.duel.entrants import Entrant
-from seqlab.workflows.duel.verdict import Comparison, Contestant, advice, verdict
+from seqlab.workflows.duel.progress import Progress
+from seqlab.workflows.duel.verdict import Comparison, Contestant, advice, cautions, verdict
 
 
 def luck(draw: np.random.Generator, seeds: int, spread: float, *, mean: float = 1400.0) -> Callable[[], np.ndarray]:
@@ -74,14 +75,15 @@ def test_one_run_each_is_the_plain_paired_test() -> None:
 
 
 def test_the_noise_is_told_apart() -> None:
-    draw = np.random.default_rng(15)
-    shared = draw.normal(1400, 100, 4000)
-    sizes = np.full(4000, 1000)
-    runs = np.array([[-2.0], [0.0], [2.0]]) * math.log(2) * 10 + shared
-    other = np.repeat(draw.normal(1400, 100, 4000)[None], 3, 0)
-    found = compare_runs(runs, other, sizes, resamples=4000)
-    assert found.spreads == pytest.approx((0.02, 0.0), abs=1e-9)
-    assert found.block_variance == pytest.approx(2 * 100**2 / 4000 / (1000 * math.log(2)) ** 2, rel=0.1)
+    draw, variances = np.random.default_rng(15), []
+    sizes = np.full(300, 1000)
+    for _ in range(400):
+        shared, others = draw.normal(1400, 100, (2, 300))
+        runs = np.array([[-2.0], [0.0], [2.0]]) * math.log(2) * 10 + shared
+        found = compare_runs(runs, np.repeat(others[None], 3, 0), sizes)
+        assert found.spreads == pytest.approx((0.02, 0.0), abs=1e-9)
+        variances.append(found.block_variance)
+    assert np.mean(variances) == pytest.approx(2 * 100**2 / 300 / (1000 * math.log(2)) ** 2, rel=0.1)
 
 
 def difference(value: float, spreads: tuple[float, float], variance: float) -> SeedDifference:
@@ -108,9 +110,9 @@ def test_how_many_more_seeds() -> None:
     assert advice(difference(0.0, (0.1, 0.1), 1e-4), 3) == "the two do not differ at all"
 
 
-def contestant(kind: str, bits: float) -> Contestant:
+def contestant(kind: str, bits: float, progress: Progress | None = None) -> Contestant:
     interval = difference(0, (0, 0), 0).interval
-    return Contestant(Entrant(kind, {}, {}), [], 1, bits, interval, 1.0, 1.0)
+    return Contestant(Entrant(kind, {}, {}), [], 1, bits, interval, 1.0, 1.0, progress=progress)
 
 
 def test_a_winner_beats_every_other_model() -> None:
@@ -131,3 +133,31 @@ def test_a_winner_beats_every_other_model() -> None:
     assert sentence.startswith("There is no winner: ngram has the least, 1.8000")
     assert "its lead over lstm (0.1000) is open (p = 0.06): ask again" in sentence
     assert "over gru" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("progress", "begun"),
+    [
+        (Progress(99, 0.9, 2.0, 2.0), True),  # few steps and no pass
+        (Progress(99, 1.0, 2.0, 2.0), False),  # a small text
+        (Progress(100, 0.1, 2.0, 2.0), False),
+        (Progress(5000, 9.0, 2.0, 1.79), True),  # it still fell by more than a tenth
+        (Progress(5000, 9.0, 2.0, 1.81), False),
+    ],
+)
+def test_who_has_only_begun_to_learn_wins_nothing(progress: Progress, begun: bool) -> None:
+    two = [contestant("gru", 1.7, progress), contestant("lstm", 1.9)]
+    settled = [Comparison("gru", "lstm", difference(-0.2, (0.01, 0.01), 0.0), 0.001, None)]
+    winner, sentence = verdict(two, settled)
+    assert progress.begun is begun
+    assert winner == (None if begun else "gru")
+    assert ("has only begun to learn: this tells who starts fastest" in sentence) is begun
+
+
+def test_a_lead_smaller_than_what_was_still_gained_is_pointed_out() -> None:
+    two = [contestant("gru", 1.80), contestant("lstm", 1.85, Progress(5000, 9.0, 2.0, 1.94))]
+    settled = [Comparison("gru", "lstm", difference(-0.05, (0.01, 0.01), 0.0), 0.001, None)]
+    (said,) = [line for line in cautions(two, settled, [3], "gru") if "winner's lead" in line]
+    assert "(lstm by 0.0600): a longer --budget may turn this round" in said
+    ahead = [Comparison("gru", "lstm", difference(-0.07, (0.01, 0.01), 0.0), 0.001, None)]
+    assert not [line for line in cautions(two, ahead, [3], "gru") if "winner's lead" in line]

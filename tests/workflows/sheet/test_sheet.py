@@ -17,7 +17,7 @@ import seqlab
 from seqlab.core.errors import DamageError, DataError, UsageError
 from seqlab.evaluation.baselines import compressor_nats
 from seqlab.workflows.lm.original import part_of
-from seqlab.workflows.sheet.csv_file import write_csv
+from seqlab.workflows.sheet.csv_file import write_blocks_csv, write_csv
 from seqlab.workflows.sheet.sheet import Sheet, perplexity_sheet
 
 
@@ -217,8 +217,9 @@ def test_texts_of_one_name_are_told_apart(folders: dict[str, Path], tmp_path: Pa
         (tmp_path / name / "t.txt").write_text(words)
     sources = [str(tmp_path / "x" / "t.txt"), str(tmp_path / "y" / "t.txt")]
     sheet = perplexity_sheet([folders["word"]] * 2, [*sources, sources[0]], baselines=False)
-    assert [(r["text"], r["closed_vocabulary"]) for r in sheet.rows if r["rank"]] == [(s, False) for s in sources]
-    assert [r["rank"] for r in sheet.rows if r["rank"]] == [1, 1]
+    ranked = [row for row in sheet.rows if row["rank"]]
+    assert [(r["text"], r["closed_vocabulary"]) for r in ranked] == [(s, False) for s in (*sources, "all 2 texts")]
+    assert [row["rank"] for row in ranked] == [1, 1, 1]
 
 
 def test_one_block_decides_nothing(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -313,3 +314,116 @@ def test_a_fit_killed_half_way_can_be_begun_anew(
     assert crashes >= 3
     assert run.final["validation"] == whole.final["validation"]  # type: ignore[index]
     assert (tmp_path / "torn" / "report.html").exists()
+
+
+# --------------------------------------------------------------------------- documents, blocks, sentences
+
+
+@pytest.fixture(scope="module")
+def plays(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of six documents."""
+    place = tmp_path_factory.mktemp("plays")
+    for k in range(6):
+        (place / f"{k}.txt").write_text(nonsense(300 + 50 * k, seed=20 + k), encoding="utf-8")
+    return place
+
+
+def test_documents_are_the_unit_where_there_are_documents(folders: dict[str, Path], plays: Path) -> None:
+    runs = [folders["char"], folders["bpe"]]
+    sheet = perplexity_sheet(runs, [str(plays)], baselines=False)
+    scored = sheet.scored[0]
+    sizes = [path.stat().st_size for path in sorted(plays.iterdir())]
+    assert scored.text.documents == (0, *(np.cumsum(sizes)[:-1] + np.arange(1, 6)).tolist())
+    assert np.bincount(scored.documents, scored.sizes).tolist() == [size + 1 for size in sizes[:-1]] + [sizes[-1]]
+    row = sheet.rows[0]
+    assert row["documents"] == 6
+    assert "speak of other documents of the kind of these 6" in row["about"]
+    figures = [np.bincount(one.documents, one.blocks) / math.log(2) for one in sheet.scored]
+    assert sheet.comparisons[0]["difference"] == pytest.approx((figures[0] - figures[1]).sum() / (sum(sizes) + 5))
+    assert "6 documents)" in sheet.comparisons[0]["sentence"]
+    alone = perplexity_sheet(runs[:1], [str(plays / "5.txt")], baselines=False).rows[0]
+    assert alone["documents"] == 1
+    assert "speak of this text as a stretch of its own process, not of other texts" in alone["about"]
+
+
+def test_several_texts_have_a_row_for_all_of_them(folders: dict[str, Path], plays: Path) -> None:
+    files = [str(path) for path in sorted(plays.iterdir())]
+    sheet = perplexity_sheet([folders["char"], folders["word"]], files, baselines=True)
+    pooled = [row for row in sheet.rows if row["text"] == "all 6 texts"]
+    assert {row["documents"] for row in pooled if row["interval"]} == {6}
+    for row in pooled:
+        parts = [
+            one
+            for one in sheet.rows
+            if (one["model"], one["closed_vocabulary"]) == (row["model"], row["closed_vocabulary"])
+            and one["text"] != row["text"]
+        ]
+        assert len(parts) == 6
+        assert row["nats"] == pytest.approx(sum(part["nats"] for part in parts), rel=1e-12)
+        assert row["bytes"] == sum(part["bytes"] for part in parts)
+    assert [row["rank"] for row in pooled if row["rank"]] == list(range(1, 8))  # two runs, a 7-gram, four compressors
+    over_all = next(c for c in sheet.comparisons if c["text"] == "all 6 texts")
+    assert "it speaks of other documents of the kind of these 6" in over_all["sentence"]
+    # as one folder, where newlines stand between the files, they are nearly the same text
+    folder = perplexity_sheet([folders["char"]], [str(plays)], baselines=False).rows[0]
+    one = next(row for row in pooled if row["model"] == str(folders["char"]))
+    assert one["interval"] == pytest.approx(folder["interval"], rel=0.01)
+
+
+def test_what_is_named_twice_is_said(folders: dict[str, Path], tmp_path: Path) -> None:
+    other = str(folders["other"])
+    notes = perplexity_sheet([folders["char"]] * 3, [other, other], baselines=False).notes
+    assert f"the model {folders['char']} is named 3 times: it stands on the sheet once" in notes
+    assert f"the text {other} is named 2 times: it stands on the sheet once" in notes
+    once = perplexity_sheet([folders["char"]], [other], baselines=False).notes
+    assert not [note for note in once if "times" in note or "no baselines" in note]
+
+
+def test_outsiders_alone_have_no_baselines_and_the_sheet_says_so(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = seqlab.load(folders["char"])
+    monkeypatch.setattr("seqlab.workflows.sheet.sheet.load_hf", lambda folder: run.scorer)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "config.json").write_text("{}")
+    (tmp_path / "short.txt").write_text(nonsense(60))
+    asked: Any = dict(texts=[str(tmp_path / "short.txt")], hf=[tmp_path / "theirs"])
+    sheet = perplexity_sheet([], **asked)
+    assert [row["baseline"] for row in sheet.rows] == [False]
+    assert "no baselines: they are made from the training text of a run, and no run is named" in sheet.notes
+    assert not any("no baselines" in note for note in perplexity_sheet([], **asked, baselines=False).notes)
+
+
+def test_the_blocks_can_be_had_with_their_places(sheet: Sheet, tmp_path: Path) -> None:
+    write_blocks_csv(tmp_path / "blocks.csv", sheet.scored)
+    with (tmp_path / "blocks.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for one in sheet.scored:
+        mine = [row for row in rows if row["model"] == one.reader.name]
+        ends = [(int(row["start"]), int(row["end"])) for row in mine]
+        assert [end for _, end in ends[:-1]] == [start for start, _ in ends[1:]]
+        assert (ends[0][0], ends[-1][1]) == (0, one.text.bytes)
+        assert [int(row["block"]) for row in mine] == list(range(len(mine)))
+        nats = [float(row["nats"]) for row in mine]
+        assert sum(nats) == pytest.approx(one.surprisals.total, rel=1e-12)
+        for row, (start, end), paid in zip(mine, ends, nats, strict=True):
+            assert float(row["bits_per_byte"]) == pytest.approx(paid / math.log(2) / (end - start))
+
+
+def test_two_seeds_of_one_recipe_are_named_as_such(folders: dict[str, Path], tmp_path: Path) -> None:
+    settings = tiny_for("gru", model="gru", tokenizer="bpe", vocab_size=280)
+    for name, said in (("again", {"seed": 7}), ("wider", {"seed": 7, "width": 12}), ("same", {})):
+        seqlab.train_lm(folders["train"], out=tmp_path / name, **(settings | said))
+    runs = [folders["bpe"], tmp_path / "again", tmp_path / "wider", tmp_path / "same", folders["char"]]
+    sheet = perplexity_sheet(runs, [str(folders["other"])], baselines=False)
+    said = {(c["a"], c["b"]): c["sentence"] for c in sheet.comparisons}
+    first = str(runs[0])
+    compares = "one seed each: this compares two runs, not two recipes; `lm compare` compares recipes"
+    assert f"two runs of one recipe, seeds 0 and 7, {compares}" in said[first, str(runs[1])]
+    assert "recipe, seeds" not in said[first, str(runs[2])]
+    assert compares in said[first, str(runs[2])]
+    assert "two runs of one recipe and one seed (0)" in said[first, str(runs[3])]
+    assert said[first, str(runs[4])].endswith(f"one seed of {first}")  # an n-gram model has none
+    for sentence in said.values():
+        assert "bytes, 1 document)" in sentence
+        assert "it speaks of this text as a stretch of its own process, not of other texts" in sentence

@@ -11,7 +11,7 @@ from tests.conftest import nonsense
 import seqlab
 from seqlab.cli import main
 from seqlab.core.settings.lm import MATRIX_DEFAULTS
-from seqlab.workflows.sheet import sheet as workflow
+from seqlab.workflows.sheet import scored
 
 
 @pytest.fixture
@@ -23,30 +23,28 @@ def runs(small_text: Path, tmp_path: Path) -> list[Path]:
     return [tmp_path / "o2", tmp_path / "o3"]
 
 
-def test_the_resamples_of_an_interval_are_drawn_once(
-    runs: list[Path], small_text: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn: list[int] = []
-    original = workflow.interval_of
-    monkeypatch.setattr(workflow, "interval_of", lambda *args: (drawn.append(1), original(*args))[1])
+def test_an_interval_is_found_once(runs: list[Path], small_text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[int] = []
+    original = scored.interval_of
+    monkeypatch.setattr(scored, "interval_of", lambda *args, **said: (found.append(1), original(*args, **said))[1])
     sheet = seqlab.perplexity_sheet(runs, [str(small_text)])
     with_interval = [row for row in sheet.rows if row["interval"]]
     assert len(with_interval) >= 3
-    assert len(drawn) == len(with_interval)
+    assert len(found) == len(with_interval)
     for one in sheet.scored:
         assert one.interval is one.interval
-    assert len(drawn) == len(with_interval)
+    assert len(found) == len(with_interval)
 
 
 def test_threads_are_given_back(runs: list[Path], small_text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    edges = workflow.block_edges
+    edges = scored.block_edges
 
-    def spy(content: bytes) -> Any:
+    def spy(*args: Any) -> Any:
         seen.append(torch.get_num_threads())
-        return edges(content)
+        return edges(*args)
 
-    monkeypatch.setattr(workflow, "block_edges", spy)
+    monkeypatch.setattr(scored, "block_edges", spy)
     before = torch.get_num_threads()
     seqlab.perplexity_sheet(runs, [str(small_text)], threads=2, baselines=False)
     assert set(seen) == {2}

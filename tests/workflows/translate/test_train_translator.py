@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ from seqlab.core.errors import DataError, UsageError
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import with_flags
 from seqlab.core.settings.translate import TranslateSettings
+from seqlab.evaluation.translation import Difference
 from seqlab.workflows.translate import measure
 from seqlab.workflows.translate.data import Prepared, prepare_pairs, split_rows
-from seqlab.workflows.translate.evaluate import evaluate_translator
+from seqlab.workflows.translate.evaluate import Evaluated, evaluate_translator
 from seqlab.workflows.translate.measure import nats_of_each
 from seqlab.workflows.translate.task import Translating
 from seqlab.workflows.translate.train import train_translator
@@ -155,6 +157,22 @@ def test_evaluate_beside_another_run(table: Path, tmp_path: Path) -> None:
     table.write_text(table.read_text() + "sun\tsoleil\tsun\n")
     with pytest.raises(DataError, match="have changed since it was trained"):
         evaluate_translator(tmp_path / "a")
+
+
+def test_a_comparison_names_its_conditions() -> None:
+    runs: Any = SimpleNamespace(folder="runs/b")
+    against = {"de": Difference(1.5, (0.2, 2.8), 0.03, 1999), "fr": Difference(-1.0, (-9.0, 7.0), 0.8, 12)}
+    two = "one seed each: this compares two runs, not two recipes; `translate compare` compares recipes"
+    assert Evaluated(runs, "test", [], runs, against).sentences() == [
+        f"de: ahead of runs/b by 1.50 BLEU on 1,999 sentences (95 %: +0.20 to +2.80; p = 0.030): more than luck; {two}",
+        "fr: BEHIND runs/b by 1.00 BLEU on 12 sentences (95 %: -9.00 to +7.00; p = 0.800): could well be luck; "
+        f"only 12 sentences: the interval is unreliable; {two}",
+    ]
+    ahead: Any = SimpleNamespace(name="fr", ahead=against["fr"])
+    assert measure.verdict(ahead) == (
+        "fr: 1.0 BLEU on 12 sentences (95 %: -9.0 to +7.0; only 12 sentences: the interval is unreliable) from copying "
+        "the source, which could well be luck"
+    )
 
 
 def test_what_one_encoding_saved_is_said(table: Path, tmp_path: Path) -> None:

@@ -76,6 +76,11 @@ class Contest(ABC):
     def sizes(self) -> NDArray[Any]:
         """Of each block of the deciding part, in what the figure is per: bytes, texts."""
 
+    @property
+    def documents(self) -> NDArray[Any] | None:
+        """The document that each block belongs to, where blocks are of documents."""
+        return None
+
     @abstractmethod
     def score(self, run: Any) -> list[float]:
         """The loss summed over each block."""
@@ -106,7 +111,7 @@ class Contest(ABC):
             bought = buy(self.task, settings, data)
         flags = self.flags_for(kind) | {"model": kind} | self.pinned(kind, settings) | bought.flags
         cost = self.cost(settings, bought)
-        return Entrant(kind, flags, shown_sizes(settings), bought.steps, bought.count, cost)
+        return Entrant(kind, flags, shown_sizes(settings), bought.steps, bought.count, cost, passes=bought.passes)
 
     def pinned(self, kind: str, settings: Any) -> dict[str, Any]:
         """What a budget of steps would decide otherwise than the budget that was asked for: the size."""

@@ -36,6 +36,7 @@ class Entrant:
     tokens: int | None = None  # or whatever else a batch counts
     cost: Cost | None = None  # None: fitted, which has neither
     deviation: float | None = None  # of its cost from the first model's, where they are to be equal
+    passes: float | None = None  # through the training part
 
     @property
     def fitted(self) -> bool:
@@ -68,6 +69,7 @@ class Bought:
     steps: int
     eval_every: int
     count: int  # of tokens, texts, …
+    passes: float  # through the training part
 
     @property
     def flags(self) -> dict[str, Any]:
@@ -80,4 +82,6 @@ def buy(task: Task, settings: Any, data: Any) -> Bought:
     network = task.build(settings, data, Reporter())
     learning = filled(task.learning(settings, data, network))
     count, every = plan_steps(network, learning, settings.training, lambda: task.validate(network, data))
-    return Bought(task.parameters(network), count.steps, every, count.steps * learning.batches.count_per_step)
+    steps, batches = count.steps, learning.batches
+    passes = steps / batches.steps_per_epoch
+    return Bought(task.parameters(network), steps, every, steps * batches.count_per_step, passes)

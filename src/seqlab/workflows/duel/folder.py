@@ -13,7 +13,7 @@ from seqlab.core.files import canonical_json, make_folder, sha256_of, write_byte
 from seqlab.runs.folder import check_writable, holds_nothing, numbered_folder
 from seqlab.workflows.duel.entrants import Entrant
 
-FORMAT = 2  # 1: with counts of the validation part, from which curves were guessed
+FORMAT = 3  # 1: with counts of the validation part, from which curves were guessed; 2: blocks across documents
 Question = dict[str, Any]  # plain JSON values; two are the same question if they are equal
 
 

@@ -14,6 +14,7 @@ from seqlab.runs.folder import Line, RunFolder
 from seqlab.workflows.duel.contest import Contest
 from seqlab.workflows.duel.entrants import Entrant
 from seqlab.workflows.duel.folder import DuelFolder, Record
+from seqlab.workflows.duel.progress import progress_of
 from seqlab.workflows.duel.report import write_duel
 from seqlab.workflows.duel.terms import Terms
 from seqlab.workflows.duel.verdict import Contestant, Duel, cautions, compare_all, figures_of_runs, stack, verdict
@@ -26,13 +27,11 @@ def judge(folder: DuelFolder, record: Record, contest: Contest) -> Duel:
     terms, sizes = contest.terms, contest.sizes
     scores = {entrant.kind: stack(record.scores, record.runs_of(entrant)) for entrant in record.entrants}
     contestants = [_contestant(folder, record, e, scores[e.kind], contest) for e in record.entrants]
-    comparisons = compare_all(scores, sizes, record.seeds, terms)
-    winner, sentence = verdict(contestants, comparisons)
-    uneven = _uneven(record, contestants)
-    if winner is not None and uneven:
-        sentence += f" But {uneven[0]}."
-    notes = _ways(record, contest) + cautions(contestants, comparisons, record.rounds) + uneven
-    match = record.question["match"]
+    comparisons = compare_all(scores, sizes, record.seeds, terms, contest.documents)
+    winner, said = verdict(contestants, comparisons)
+    warned = cautions(contestants, comparisons, record.rounds, winner) + _uneven(record, contestants)
+    sentence = " ".join([said, _conditions(record, contest, contestants), *(f"But {line}." for line in warned)])
+    notes, match = _ways(record, contest), record.question["match"]
     duel = Duel(folder.path, sentence, match, contest.part, True, winner, contestants, comparisons, notes, terms)
     title = f"{', '.join(record.question['models'])} on {contest.name}"
     curves = curves_of(folder, record, terms)
@@ -47,10 +46,11 @@ def _contestant(folder: DuelFolder, record: Record, entrant: Entrant, scores: An
     finals = [_final(run, record.identities.get(run.path.name)) for run in files]
     parameters = entrant.cost.parameters if entrant.cost else files[0].read().record["parameters"]
     terms = contest.terms
-    value, interval = figures_of_runs(scores, contest.sizes, terms)
+    value, interval = figures_of_runs(scores, contest.sizes, terms, contest.documents)
     seconds, count = (float(np.mean([final[key] for final in finals])) for key in ("seconds", terms.counted))
     paths = [str(run.path) for run in files]
-    return Contestant(entrant, paths, parameters, value, interval, seconds, count, terms)
+    progress = progress_of(entrant, files, terms)
+    return Contestant(entrant, paths, parameters, value, interval, seconds, count, terms, progress)
 
 
 def _final(run: RunFolder, scored: str | None) -> Line:
@@ -79,17 +79,30 @@ def curves_of(folder: DuelFolder, record: Record, terms: Terms) -> dict[str, lis
     return {label: [learning(name) for name in runs] for label, runs in names.items()}
 
 
+MATCHED = {"time": "", "parameters": ", as many parameters", "flops": ", as many operations"}
+
+
+def _conditions(record: Record, contest: Contest, contestants: Sequence[Contestant]) -> str:
+    """What was compared, on what, over how much, and what that speaks of."""
+    terms, question = contest.terms, record.question
+    had = [c.progress.passes for c in contestants if c.progress is not None]
+    low, high = (f"{ends:.2g}" for ends in (min(had, default=0), max(had, default=0)))
+    passes = f" ({low if low == high else f'{low} to {high}'} passes through the training part)" if had else ""
+    each = f"{record.seeds} seed{'s' * (record.seeds > 1)} each"
+    given = f"each was given {question['budget']}{MATCHED[question['match']]}{passes}, {each}" if had else "all fitted"
+    about = terms.others or contestants[0].interval.speaks_of
+    flattery = ""
+    if contest.part == "validation":
+        flattery = f" There is no test part, and the best weights were chosen on {terms.very}: the figures flatter."
+    return f"Judged: {contest.basis}, of {contest.name}; {given}. It speaks of {about}.{flattery}"
+
+
 def _ways(record: Record, contest: Contest) -> list[str]:
     """How the figures were made."""
-    terms, basis = contest.terms, contest.basis
-    if contest.part == "validation":
-        basis += f"; there is no test part, and the best weights were chosen on {terms.very}: the figures flatter"
-    lines = [basis]
-    if record.seeds > 1:
-        lines.append(
-            f"intervals (95 %) and p values: bootstrap over {terms.blocks} and seeds, widened by Student's t for the "
-            "number of seeds; p after Holm's correction"
-        )
+    terms = contest.terms
+    how = "long-run variance of the text" if terms.ordered else f"bootstrap over {terms.blocks}"
+    seeds = " and the spread of the seeds, Student's t for how few they are" if record.seeds > 1 else ""
+    lines = [f"intervals (95 %) and p values: {how}{seeds}; p after Holm's correction"]
     if any(entrant.fitted for entrant in record.entrants):
         lines.append(f"what is {terms.fitted} has no seeds: its interval is over {terms.blocks} alone")
     return lines

@@ -16,10 +16,10 @@ from seqlab.core.settings.fields import with_changes, with_flags
 from seqlab.core.settings.lm import LMSettings, fill_lm
 from seqlab.core.units import parse_split
 from seqlab.data.normalise import normalise
-from seqlab.data.prepare import read_slice, split_bounds
+from seqlab.data.prepare import documents_in, read_slice, split_bounds
 from seqlab.data.sources import open_text, stem_of
 from seqlab.evaluation.normalised import laid_on_original
-from seqlab.evaluation.statistics import Places, block_edges, block_sums
+from seqlab.evaluation.statistics import Places, block_edges, block_sums, documents_of
 from seqlab.runs.task import Task
 from seqlab.workflows.duel.contest import Contest
 from seqlab.workflows.duel.duel import compare_models
@@ -57,7 +57,7 @@ def compare_lms(
 
 
 class LMContest(Contest):
-    """A text in blocks of about a thousand bytes; the score of a block is its nats."""
+    """A text in blocks of about 250 bytes; the score of a block is its nats."""
 
     rules, terms = LM_RULES, BITS_PER_BYTE
     task: ClassVar[Task] = LanguageModelling()
@@ -75,6 +75,7 @@ class LMContest(Contest):
         self.said = with_one_tokenizer(flags, bounds["train"][1])
         self.part = "test" if bounds["test"][0] < bounds["test"][1] else "validation"
         self.content = read_slice(text, bounds[self.part])
+        self.starts = documents_in(text, bounds[self.part])
 
     # ---- the data
 
@@ -95,11 +96,15 @@ class LMContest(Contest):
 
     @cached_property
     def edges(self) -> Places:
-        return block_edges(self.content.encode())
+        return block_edges(self.content.encode(), self.starts)
 
     @property
     def sizes(self) -> Places:
         return np.diff(self.edges)
+
+    @property
+    def documents(self) -> Places:
+        return documents_of(self.edges, self.starts)
 
     def score(self, run: LMRun) -> list[float]:
         """Nats of each block: from the table that the run's own measurement made, if it made it just now."""
@@ -116,7 +121,11 @@ class LMContest(Contest):
 
     @property
     def basis(self) -> str:
-        return f"bits per byte of the {self.part} text, {int(self.sizes.sum()):,} bytes in {len(self.sizes)} blocks"
+        blocks, documents = len(self.sizes), len(self.starts)
+        return (
+            f"bits per byte of the {self.part} text, {int(self.sizes.sum()):,} bytes in {blocks:,} "
+            f"block{'s' * (blocks != 1)} of {documents:,} document{'s' * (documents != 1)}"
+        )
 
     # ---- who is told what
 

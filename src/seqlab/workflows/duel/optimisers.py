@@ -89,7 +89,8 @@ class OptimiserContest(LMContest):
         rate = self._best_rate(kind, settings, steps)
         flags = self.flags_for(kind) | {"size": settings.model.size, "learning_rate": rate} | bought.flags
         sizes = shown_sizes(settings)
-        return Entrant(kind, flags, sizes, bought.steps, bought.count, self.cost(settings, bought))
+        cost = self.cost(settings, bought)
+        return Entrant(kind, flags, sizes, bought.steps, bought.count, cost, passes=bought.passes)
 
     def _best_rate(self, kind: str, settings: LMSettings, steps: int) -> float:
         """Rates a factor √10 apart, until the best has a worse one on either side."""

@@ -17,7 +17,7 @@ class Terms:
     column: str  # head of the column
     form: str  # format of a value
     scale: float  # how much of a score makes one unit of the figure
-    ordered: bool  # whether blocks follow each other, so that neighbours may be alike
+    ordered: bool  # whether blocks follow each other, so that neighbours may be alike, and may be of documents
     validated: str  # what curves show
     curve_note: str  # what else is to be said of them
     counted: str  # what a batch counts, as the task says it
@@ -30,6 +30,7 @@ class Terms:
     learnt: str  # what those have learnt
     flops: str | None = None  # head of the column for what training costs, if that is counted
     bounds: tuple[float, float] | None = None  # within which the figure lies by its nature
+    others: str | None = None  # what intervals speak of, where blocks are rows
 
     @property
     def validation_key(self) -> str:
@@ -85,6 +86,7 @@ ERROR_RATE = Terms(
     fitted="fitted at once",
     learnt="numbers",
     bounds=(0.0, 1.0),
+    others="other texts of the kind of these",
 )
 
 BITS_PER_TARGET_BYTE = replace(
@@ -104,4 +106,5 @@ BITS_PER_TARGET_BYTE = replace(
     fitted="fitted at once",
     learnt="numbers",
     flops=None,
+    others="other sentence pairs of the kind of these",
 )

@@ -14,19 +14,12 @@ from numpy.typing import NDArray
 
 from seqlab.core.settings.duel import MOST_SEEDS
 from seqlab.evaluation.seeds import SeedDifference, compare_runs, interval_of_runs, seeds_to_settle, text_to_settle
-from seqlab.evaluation.statistics import (
-    BLOCK_BYTES,
-    LEVEL,
-    NORMAL,
-    Interval,
-    Numbers,
-    holm,
-)
+from seqlab.evaluation.statistics import BLOCK_BYTES, LEVEL, NORMAL, Interval, Numbers, holm
 from seqlab.workflows.duel.entrants import Entrant
+from seqlab.workflows.duel.progress import Progress
 from seqlab.workflows.duel.terms import BITS_PER_BYTE, Terms
 
 SIGNIFICANT = 1 - LEVEL
-FEW_STEPS = 100  # below, a duel tells who starts fastest, no more
 
 
 @dataclass(frozen=True)
@@ -44,6 +37,7 @@ class Contestant:
     seconds: float
     count: float  # of what it was trained on
     terms: Terms = BITS_PER_BYTE
+    progress: Progress | None = None  # None: fitted
 
     def __getattr__(self, name: str) -> float:
         if name == self.terms.key:
@@ -134,11 +128,16 @@ class Duel:
 
 
 def compare_all(
-    scores: dict[str, Numbers], sizes: NDArray[Any], seeds: int, terms: Terms = BITS_PER_BYTE
+    scores: dict[str, Numbers],
+    sizes: NDArray[Any],
+    seeds: int,
+    terms: Terms = BITS_PER_BYTE,
+    documents: NDArray[Any] | None = None,
 ) -> list[Comparison]:
     """Every pair; scores: kind -> scores (runs, blocks)."""
     pairs = list(itertools.combinations(scores, 2))
-    found = [compare_runs(scores[a], scores[b], sizes, scale=terms.scale, ordered=terms.ordered) for a, b in pairs]
+    how: dict[str, Any] = {"scale": terms.scale, "ordered": terms.ordered, "documents": documents}
+    found = [compare_runs(scores[a], scores[b], sizes, **how) for a, b in pairs]
     adjusted = holm([difference.p for difference in found])
     return [
         Comparison(a, b, difference, p, None if p < SIGNIFICANT else advice(difference, seeds, terms))
@@ -146,9 +145,11 @@ def compare_all(
     ]
 
 
-def figures_of_runs(runs: Numbers, sizes: NDArray[Any], terms: Terms = BITS_PER_BYTE) -> tuple[float, Interval]:
+def figures_of_runs(
+    runs: Numbers, sizes: NDArray[Any], terms: Terms = BITS_PER_BYTE, documents: NDArray[Any] | None = None
+) -> tuple[float, Interval]:
     """The figure, the mean over the runs, and its interval, cut where no figure can lie."""
-    interval = interval_of_runs(runs, sizes, scale=terms.scale, ordered=terms.ordered)
+    interval = interval_of_runs(runs, sizes, scale=terms.scale, ordered=terms.ordered, documents=documents)
     if terms.bounds is not None:
         low, high = np.clip([interval.low, interval.high], *terms.bounds)
         interval = replace(interval, low=float(low), high=float(high))
@@ -184,11 +185,17 @@ def _more_data(found: SeedDifference, terms: Terms) -> str:
 def verdict(contestants: Sequence[Contestant], comparisons: Sequence[Comparison]) -> tuple[str | None, str]:
     """The winner, if there is one, and the sentence that says so or why not.
 
-    A winner's lead over every other model is settled: p < 0.05 after Holm's correction.
+    A winner's lead over every other model is settled: p < 0.05 after Holm's correction. And no model that took part has
+    only begun to learn (`Progress.begun`): that would tell who starts fastest.
     """
     best = min(contestants, key=lambda contestant: contestant.value)
     terms, interval = best.terms, best.interval
     figure = f"{terms.value(best.value)} ({terms.number(interval.low)} to {terms.number(interval.high)})"
+    begun = [f"{c.kind} ({c.progress.why})" for c in contestants if c.progress is not None and c.progress.begun]
+    if begun:
+        words = f"{' and '.join(begun)} {'has' if len(begun) == 1 else 'have'} only begun to learn"
+        remedy = "this tells who starts fastest, no more; give a longer --budget"
+        return None, f"There is no winner: {best.kind} has the least, {figure}, but {words}: {remedy}."
     against = [c for c in comparisons if best.kind in (c.a, c.b)]
     still_open = [c for c in against if not c.settled]
     if not still_open:
@@ -207,33 +214,50 @@ def p_words(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {min(p, 1.0):.2g}" if p < 0.1 else f"p = {min(p, 1.0):.2f}"
 
 
-def cautions(contestants: Sequence[Contestant], comparisons: Sequence[Comparison], rounds: list[int]) -> list[str]:
-    """Reasons to trust the figures less, and how they were made."""
+def cautions(
+    contestants: Sequence[Contestant], comparisons: Sequence[Comparison], rounds: list[int], winner: str | None = None
+) -> list[str]:
+    """Reasons to trust the figures less."""
     said: list[str] = []
-    steps = min((c.entrant.steps for c in contestants if c.entrant.steps), default=FEW_STEPS)
-    if steps < FEW_STEPS:
-        said.append(f"only {steps} steps: this tells which model starts fastest, no more; give a longer --budget")
     if rounds[-1] == 1 and any(not c.entrant.fitted for c in contestants):
-        said.append("one seed: the intervals and tests leave out the luck of the seed; --seeds 3 would show it")
+        said.append("one seed each compares runs, not recipes, and leaves out the luck of the seed; try --seeds 3")
     if rounds[-1] == 2:
-        said.append("two seeds: intervals are rough; three or more tell far more about the luck of the seed")
+        said.append(
+            "two seeds tell little about the luck of the seed, so that intervals are rough; three tell far more"
+        )
     if len(rounds) > 1:
         said.append(
             f"seeds were added after a look at the result ({' → '.join(map(str, rounds))}): p values are too small"
         )
-    return said + _cautions_of_intervals(contestants, comparisons)
+    return said + _of_intervals(contestants, comparisons) + _of_curves(contestants, comparisons, winner)
 
 
-def _cautions_of_intervals(contestants: Sequence[Contestant], comparisons: Sequence[Comparison]) -> list[str]:
+def _of_intervals(contestants: Sequence[Contestant], comparisons: Sequence[Comparison]) -> list[str]:
     terms = contestants[0].terms
     intervals = [c.interval for c in contestants] + [c.found.interval for c in comparisons]
     worst = max(intervals, key=lambda interval: interval.correlation)
-    words = worst.caution_about(terms.block.format(BLOCK_BYTES * worst.joined))
+    words = worst.caution_about(terms.block.format(BLOCK_BYTES))
     said = [words] if words else []
     same = [c.kind for c in contestants if c.interval.low == c.interval.high]
     if same and not terms.ordered:
         said.append(f"{', '.join(same)}: the same on all {terms.blocks}, so the interval has no width and says nothing")
     return said
+
+
+def _of_curves(contestants: Sequence[Contestant], comparisons: Sequence[Comparison], winner: str | None) -> list[str]:
+    """Whether a model fell by more than the winner's lead over it while the last quarter of its steps lasted."""
+    leads = {c.b if c.a == winner else c.a: abs(c.found.value) for c in comparisons if winner in (c.a, c.b)}
+    falling = [
+        f"{c.kind} by {c.terms.number(c.progress.fell)}"
+        for c in contestants
+        if c.progress is not None and c.progress.fell > leads.get(c.kind, math.inf)
+    ]
+    if not falling:
+        return []
+    return [
+        f"over the last quarter of its steps the validation figure still fell by more than the winner's lead "
+        f"({', '.join(falling)}): a longer --budget may turn this round"
+    ]
 
 
 def stack(scores: dict[str, list[float]], runs: Sequence[str]) -> Numbers:

@@ -6,7 +6,7 @@ from seqlab.core.errors import SeqlabError
 from seqlab.core.reporting import Reporter
 from seqlab.core.units import parse_split
 from seqlab.data.normalise import normalise, parse_steps
-from seqlab.data.prepare import read_slice, split_bounds
+from seqlab.data.prepare import documents_in, read_slice, split_bounds
 from seqlab.data.sources import Text, open_text
 from seqlab.workflows.lm.run import LMRun
 
@@ -28,6 +28,12 @@ def part_of(run: LMRun, name: str, reporter: Reporter | None = None) -> str | No
             reporter.note(f"the text that {run.name} was trained on is not at hand: no baselines from it")
         return None
     return read_slice(text, split_bounds(text, parse_split(run.settings.data.split))[name])
+
+
+def documents_of(run: LMRun, name: str) -> tuple[int, ...]:
+    """Where the documents of a part start, in bytes of it, as far as that is known."""
+    text = original_text(run)
+    return (0,) if text is None else documents_in(text, split_bounds(text, parse_split(run.settings.data.split))[name])
 
 
 def text_read(run: LMRun) -> str | None:

@@ -127,9 +127,13 @@ def heat_map_page(
     context: str,
     bits_per_byte: float,
     interval: tuple[float, float] | None,
+    about: str = "",
     colours: Colours | None = None,
 ) -> str:
-    """The page as HTML. `counts` says how often a word stood in the training text; None: it is not at hand."""
+    """The page as HTML. `counts` says how often a word stood in the training text; None: it is not at hand.
+
+    `about` says what the interval holds for.
+    """
     content = text.encode()
     if not content:
         raise DataError("the text is empty: there is nothing to show")
@@ -144,6 +148,7 @@ def heat_map_page(
         title=title,
         headline=_headline(surprisals, len(words), len(content), bits_per_byte, interval),
         context=context,
+        about=about,
         rest=None if math.isclose(bits_per_byte, tokens_bits_per_byte, rel_tol=1e-6) else tokens_bits_per_byte,
         scales=colours.for_page(),
         marked=marked,

@@ -12,7 +12,8 @@ from seqlab.core.files import write_text
 from seqlab.core.settings.heat import parse_range
 from seqlab.workflows.lm.original import text_read
 from seqlab.workflows.sheet.heat_map import Colours, bits_of, colours_for, heat_map_page
-from seqlab.workflows.sheet.sheet import Scored
+from seqlab.workflows.sheet.scored import Scored
+from seqlab.workflows.sheet.verdicts import about
 
 
 def write_pages(path: str | Path, scored: Sequence[Scored], heat_range: str | None = None) -> list[str]:
@@ -42,4 +43,5 @@ def _page(one: Scored, colours: Colours) -> str:
         bits_per_byte=one.figures.bits_per_byte,
         interval=(interval.low, interval.high),
         colours=colours,
+        about=about(interval),
     )

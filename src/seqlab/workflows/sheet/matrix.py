@@ -21,12 +21,14 @@ from seqlab.pages.charts import gap_picture, matrix_picture
 from seqlab.runs.folder import RunFolder
 from seqlab.runs.run import load
 from seqlab.training.determinism import using_threads
-from seqlab.workflows.lm.original import part_of
+from seqlab.workflows.lm.original import documents_of, part_of
 from seqlab.workflows.lm.run import LMRun
 from seqlab.workflows.lm.train import train_lm
 from seqlab.workflows.sheet.matrix_page import matrix_page
 from seqlab.workflows.sheet.request import check_matrix
-from seqlab.workflows.sheet.sheet import Reader, Scored, Sheet, make_sheet, reader_of
+from seqlab.workflows.sheet.scored import Reader, Scored
+from seqlab.workflows.sheet.sheet import Sheet, make_sheet, reader_of
+from seqlab.workflows.sheet.verdicts import about
 
 HELD_OUT = ("test", "validation")  # the first part that is not empty is scored
 
@@ -37,6 +39,7 @@ class Domain:
     run: LMRun
     held_out: str
     part: str
+    documents: tuple[int, ...]  # where they start in the held-out text
     train: str
 
 
@@ -60,6 +63,7 @@ class Matrix:
                     "text": text,
                     "gap": gap.total,
                     "interval": [gap.interval.low, gap.interval.high],
+                    "about": about(gap.interval),
                     "shares": gap.shares,
                     "bytes": gap.bytes,
                 }
@@ -114,7 +118,7 @@ def _domain(named: str | Path, folder: Path, threads: int | None, reporter: Repo
     for part in HELD_OUT:
         held_out = part_of(run, part)
         if held_out:
-            return Domain(run.name, run, held_out, part, part_of(run, "train") or "")
+            return Domain(run.name, run, held_out, part, documents_of(run, part), part_of(run, "train") or "")
     raise DataError(f"the text of {run.folder} is not at hand or has no held-out part: nothing to score")
 
 
@@ -126,7 +130,8 @@ def _named(domain: Domain) -> Reader:
 def _text(domain: Domain) -> tuple[Text, str]:
     content = domain.held_out.encode()
     name = f"{domain.name} ({domain.part})"
-    return Text(domain.run.folder, name, len(content), sha256_of(content)), domain.held_out
+    text = Text(domain.run.folder, name, len(content), sha256_of(content), documents=domain.documents)
+    return text, domain.held_out
 
 
 def _filled(domains: list[Domain], sheet: Sheet, folder: Path, page: Path) -> Matrix:
@@ -138,7 +143,13 @@ def _filled(domains: list[Domain], sheet: Sheet, folder: Path, page: Path) -> Ma
         (
             domains[i].name,
             domains[j].name,
-            explain_gap(domains[j].held_out, by_place[j][i].surprisals, by_place[j][j].surprisals, known[i]),
+            explain_gap(
+                by_place[j][i].content,
+                by_place[j][i].surprisals,
+                by_place[j][j].surprisals,
+                known[i],
+                domains[j].documents,
+            ),
         )
         for j in range(size)
         for i in range(size)

@@ -1,4 +1,4 @@
-"""The perplexity sheet: every model on every text, in every unit, with intervals and paired tests.
+"""The perplexity sheet: every model on every text, and on all of them, in every unit, with intervals and paired tests.
 
 A ranked figure is one over strings: unknown tokens pay for their spelling. Where a model has a closed
 vocabulary and met unknown words, a second row shows the figure without that charge, labelled and not ranked.
@@ -6,79 +6,34 @@ vocabulary and met unknown words, a second row shows the figure without that cha
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, TypeVar
 
 from seqlab.core.registry import FITTED_MODELS
 from seqlab.core.reporting import Reporter
-from seqlab.core.types import Scorer, Surprisals
 from seqlab.data.normalise import parse_steps
 from seqlab.data.sources import Text, read_text
 from seqlab.evaluation.baselines import BASELINE_ORDER, COMPRESSORS, character_ngram, compressor_nats, last_bytes
 from seqlab.evaluation.normalised import NormalisedScorer
 from seqlab.evaluation.outsiders import load_hf
-from seqlab.evaluation.perplexity import Figures, figures_of
-from seqlab.evaluation.statistics import BLOCK_BYTES, Interval, block_edges, block_sums, compare, holm, interval_of
+from seqlab.evaluation.perplexity import Figures
+from seqlab.evaluation.statistics import BLOCK_BYTES, Interval, compare
 from seqlab.training.determinism import using_threads
 from seqlab.workflows.lm.mix import named_run
 from seqlab.workflows.lm.mixing import sentence
 from seqlab.workflows.lm.original import part_of
 from seqlab.workflows.lm.run import LMRun
 from seqlab.workflows.sheet.request import check_sheet
+from seqlab.workflows.sheet.scored import Measured, Pooled, Reader, Scored
+from seqlab.workflows.sheet.verdicts import REAL, about, comparisons_of
 
 Row = dict[str, Any]
-REAL = 0.05  # below this p value, after Holm's correction, a difference counts as real
 MUCH_UNKNOWN = 0.05
-
-
-@dataclass(frozen=True)
-class Reader:
-    """Something that scores text, and what is known of it."""
-
-    name: str
-    scorer: Scorer
-    bound: str  # "exact": a distribution over strings; else why the figure is not quite that
-    trained_on: str = ""  # SHA-256
-    run: LMRun | None = None
-    baseline: bool = False
-
-
-@dataclass(frozen=True)
-class Scored:
-    """One model on one text: the table of surprisals and everything that derives from it."""
-
-    reader: Reader
-    text: Text
-    content: str
-    surprisals: Surprisals
-    edges: NDArray[np.int64]  # bytes at which the blocks begin, and the end of the text
-
-    @cached_property
-    def blocks(self) -> NDArray[np.float64]:
-        """Nats in each block."""
-        return block_sums(self.surprisals, self.edges)
-
-    @cached_property
-    def sizes(self) -> NDArray[np.int64]:
-        """Bytes in each block."""
-        return np.diff(self.edges)
-
-    @cached_property
-    def figures(self) -> Figures:
-        return figures_of(self.surprisals, self.content)
-
-    @cached_property
-    def interval(self) -> Interval:
-        """Drawn once: thousands of resamples."""
-        return interval_of(self.blocks, self.sizes)
+Name = TypeVar("Name", bound="str | Path")
 
 
 @dataclass(frozen=True)
@@ -113,14 +68,35 @@ def perplexity_sheet(
         loaded = [named_run(name, reporter) for name in _each_once(runs)]
         readers = [reader_of(run if context is None else run.with_context(context)) for run in loaded]
         readers += [_outsider(folder) for folder in _each_once(hf)]
-        read = _named_apart([(source, *_read(source, encoding, glob, reporter)) for source in dict.fromkeys(texts)])
+        read = _named_apart([(source, *_read(source, encoding, glob, reporter)) for source in _each_once(texts)])
         simple = _baselines(readers, reporter) if baselines else []
         counted = [] if any(_is_the_baseline(reader) for reader in readers) else [reader for reader, _ in simple]
-        return make_sheet([*readers, *counted], read, steps, [t for _, t in simple], reporter)
+        sheet = make_sheet([*readers, *counted], read, steps, [t for _, t in simple], reporter, pool=True)
+    said = [*_named_twice("model", runs), *_named_twice("model", hf), *_named_twice("text", texts)]
+    if baselines and not loaded:
+        said.append("no baselines: they are made from the training text of a run, and no run is named")
+    return replace(sheet, notes=[*said, *sheet.notes])
 
 
-def _each_once(folders: Sequence[str | Path]) -> list[str | Path]:
-    return list({Path(folder).resolve(): folder for folder in folders}.values())
+def _each_once(names: Sequence[Name]) -> list[Name]:
+    """What is named, the same place once, as it was called first."""
+    found: dict[str | Path, Name] = {}
+    for name in names:
+        found.setdefault(_place(name), name)
+    return list(found.values())
+
+
+def _place(name: str | Path) -> str | Path:
+    return Path(name).resolve() if Path(name).exists() else str(name)
+
+
+def _named_twice(kind: str, names: Sequence[str | Path]) -> list[str]:
+    times = Counter(map(_place, names))
+    return [
+        f"the {kind} {name} is named {count} times: it stands on the sheet once"
+        for name in _each_once(names)
+        if (count := times[_place(name)]) > 1
+    ]
 
 
 def _read(source: str, encoding: str, glob: str, reporter: Reporter) -> tuple[Text, str]:
@@ -146,17 +122,28 @@ def make_sheet(
     steps: tuple[str, ...],
     training: Sequence[str],
     reporter: Reporter,
+    *,
+    pool: bool = False,
 ) -> Sheet:
+    """`training` texts are what compressors are given; with `pool` several texts are measured together as well."""
     scored = [score(reader, text, content, steps, reporter) for text, content in texts for reader in readers]
-    raw = [score(one.reader, one.text, one.content, (), reporter) if steps else None for one in scored]
-    rows = [row for one, before in zip(scored, raw, strict=True) for row in _rows(one, before, ",".join(steps))]
-    for (text, content), (k, train) in itertools.product(texts, enumerate(training)):
-        label = f" {k + 1}" if len(training) > 1 else ""
-        with reporter.task(f"compressing {text.name}", None):
-            rows += [_compressor_row(name, label, train, text, content) for name in COMPRESSORS]
-    comparisons = [row for text, _ in texts for row in _comparisons([s for s in scored if s.text is text])]
+    raw = [score(one.reader, one.text, one.content, (), reporter) for one in scored] if steps else []
+    measured: list[Measured] = [*scored, *(_pooled(scored) if pool else [])]
+    before: list[Measured] = [*raw, *(_pooled(raw) if pool else [])]
+    rows = [row for k, one in enumerate(measured) for row in _rows(one, before[k] if steps else None, ",".join(steps))]
+    for k, train in enumerate(training):
+        rows += _compressor_rows(f" {k + 1}" if len(training) > 1 else "", train, texts, measured, reporter)
+    names = dict.fromkeys(one.text.name for one in measured)
+    comparisons = [row for name in names for row in comparisons_of([one for one in measured if one.text.name == name])]
     notes = list(dict.fromkeys(note for one in scored for note in _notes(one)))
     return Sheet(_ranked(rows), comparisons, notes, scored)
+
+
+def _pooled(scored: Sequence[Scored]) -> list[Pooled]:
+    """Every reader on all texts together, where there are several."""
+    readers = list({id(one.reader): one.reader for one in scored}.values())
+    of_each = [tuple(one for one in scored if one.reader is reader) for reader in readers]
+    return [Pooled(parts) for parts in of_each if len(parts) > 1]
 
 
 # --------------------------------------------------------------------------- who takes part
@@ -205,22 +192,18 @@ def score(reader: Reader, text: Text, content: str, steps: tuple[str, ...], repo
     scorer = NormalisedScorer(reader.scorer, steps) if steps else reader.scorer
     with reporter.task(f"scoring {text.name} with {reader.name}", 1.0):
         surprisals = scorer.score(content, progress=reporter.advance)
-    return Scored(reader, text, content, surprisals, block_edges(content.encode()))
+    return Scored(reader, text, content, surprisals)
 
 
-def _rows(one: Scored, raw: Scored | None, steps: str) -> list[Row]:
-    opened = _row(one, one.figures, one.interval, closed=False)
+def _rows(one: Measured, raw: Measured | None, steps: str) -> list[Row]:
+    opened = _row(one, closed=False)
     if raw is not None:
         opened |= {"raw_bits_per_byte": raw.figures.bits_per_byte, "normalisation": _what_it_does(one, raw, steps)}
-    if not one.surprisals.unknown.any():
-        return [opened]
-    table = one.surprisals
-    bare = replace(table, nats=table.nats - table.spelling, spelling=np.zeros(len(table)))
-    closed = replace(one, surprisals=bare)
-    return [opened, _row(closed, closed.figures, closed.interval, closed=True)]
+    return [opened, _row(one.closed, closed=True)] if one.figures.unknown else [opened]
 
 
-def _row(one: Scored, figures: Figures, interval: Interval, *, closed: bool) -> Row:
+def _row(one: Measured, *, closed: bool) -> Row:
+    figures, interval = one.figures, one.interval
     row = {
         "model": one.reader.name,
         "text": one.text.name,
@@ -231,11 +214,13 @@ def _row(one: Scored, figures: Figures, interval: Interval, *, closed: bool) -> 
         "context": str(one.reader.scorer.policy),
         "interval": [interval.low, interval.high],
         "intervals": intervals_in_every_unit(interval, figures),
+        "documents": interval.documents,
         "blocks": interval.blocks,
-        "block_bytes": BLOCK_BYTES * interval.joined,
+        "block_bytes": BLOCK_BYTES,
         "correlation": interval.correlation,
         "caution": interval.caution,
         "mixture": _mixture(one.reader),
+        "about": about(interval),
         "rank": None,
         "raw_bits_per_byte": None,
         "normalisation": None,
@@ -250,9 +235,9 @@ def _mixture(reader: Reader) -> Row | None:
     return None if found is None else found | {"sentence": sentence(found)}
 
 
-def _what_it_does(one: Scored, raw: Scored, steps: str) -> str:
+def _what_it_does(one: Measured, raw: Measured, steps: str) -> str:
     """Whether the honest total is really below the raw figure, on the same blocks."""
-    found = compare(one.blocks, raw.blocks, one.sizes)
+    found = compare(one.blocks, raw.blocks, one.sizes, documents=one.documents)
     ends = f"{found.interval.low:+.4f} to {found.interval.high:+.4f}"
     effect = "helps" if found.value < 0 else "hurts"
     if found.p >= REAL:
@@ -274,18 +259,36 @@ def intervals_in_every_unit(interval: Interval, figures: Figures) -> dict[str, l
     }
 
 
-def _compressor_row(name: str, label: str, train: str, text: Text, content: str) -> Row:
+def _compressor_rows(
+    label: str, train: str, texts: Sequence[tuple[Text, str]], measured: Sequence[Measured], reporter: Reporter
+) -> list[Row]:
+    """Every compressor after one training text, on every text and, where that is asked for, on all of them."""
+    pooled = next((one.text for one in measured if isinstance(one, Pooled)), None)
+    rows: list[Row] = []
+    for name in COMPRESSORS:
+        called, nats = f"{name} after the training text{label}", list[float]()
+        for text, content in texts:
+            with reporter.task(f"compressing {text.name}", None):
+                nats.append(compressor_nats(name, train, content))
+            rows.append(_compressor_row(called, text, nats[-1], len(content)))
+        if pooled is not None:
+            characters = sum(len(content) for _, content in texts)
+            rows.append(_compressor_row(called, pooled, math.fsum(nats), characters))
+    return rows
+
+
+def _compressor_row(name: str, text: Text, nats: float, characters: int) -> Row:
     """Bits per byte and nothing else: a compressor has no tokens."""
-    nats = compressor_nats(name, train, content)
-    size = len(content.encode())
-    bits = nats / math.log(2) / size
-    uncounted = ("mixture", "raw_bits_per_byte", "normalisation", "interval", "intervals", "blocks", "block_bytes")
-    absent = dict.fromkeys((*Figures(0.0, 1, 1, 1).as_json(), *uncounted, "correlation", "caution", "rank"))
+    bits = nats / math.log(2) / text.bytes
+    uncounted = ("mixture", "raw_bits_per_byte", "normalisation", "interval", "intervals", "documents", "blocks")
+    absent = dict.fromkeys(
+        (*Figures(0.0, 1, 1, 1).as_json(), *uncounted, "block_bytes", "correlation", "caution", "about", "rank")
+    )
     return absent | {
-        "model": f"{name} after the training text{label}",
+        "model": name,
         "text": text.name,
-        "bytes": size,
-        "characters": len(content),
+        "bytes": text.bytes,
+        "characters": characters,
         "nats": nats,
         "bits_per_byte": bits,
         "flattering_bits_per_byte": bits,
@@ -333,43 +336,3 @@ def _was_fitted_on(one: Scored) -> bool:
         return False
     known = part_of(one.reader.run, "validation") or ""
     return bool(known) and (known in one.content or one.content in known)
-
-
-# --------------------------------------------------------------------------- paired tests
-
-
-def _comparisons(scored: list[Scored]) -> list[Row]:
-    """Every pair on the same blocks of one text, with Holm's correction over the pairs."""
-    pairs = list(itertools.combinations(scored, 2))
-    found = [compare(a.blocks, b.blocks, a.sizes) for a, b in pairs]
-    adjusted = holm([difference.p for difference in found])
-    return [
-        {
-            "text": a.text.name,
-            "a": a.reader.name,
-            "b": b.reader.name,
-            "difference": difference.value,
-            "interval": [difference.interval.low, difference.interval.high],
-            "p": p,
-            "p_alone": difference.p,
-            "baseline": a.reader.baseline or b.reader.baseline,
-            "sentence": _sentence(a, b, difference.value, p, len(pairs)),
-        }
-        for (a, b), difference, p in zip(pairs, found, adjusted, strict=True)
-    ]
-
-
-def _sentence(a: Scored, b: Scored, difference: float, p: float, pairs: int) -> str:
-    better, worse = (a, b) if difference < 0 else (b, a)
-    corrected = f", Holm over {pairs} pairs" if pairs > 1 else ""
-    shown = f"p = {p:.2g}{corrected}" if p >= 0.001 else f"p < 0.001{corrected}"
-    few = " (few blocks: unreliable)" if a.interval.caution and len(a.blocks) < 30 else ""
-    if p < REAL:
-        return (
-            f"{better.reader.name} is better than {worse.reader.name} on {a.text.name} by {abs(difference):.4f} "
-            f"bits/byte: the difference is real ({shown}){few}"
-        )
-    return (
-        f"{a.reader.name} and {b.reader.name} on {a.text.name} differ by {abs(difference):.4f} bits/byte, "
-        f"which may be chance ({shown}): this text does not decide between them{few}"
-    )

@@ -21,6 +21,8 @@ from seqlab.workflows.translate.measure import MeasuredTarget, measure_part
 from seqlab.workflows.translate.request import joined_places
 from seqlab.workflows.translate.run import TranslatorRun
 
+TWO_RUNS = "one seed each: this compares two runs, not two recipes; `translate compare` compares recipes"
+
 
 @dataclass(frozen=True)
 class Evaluated:
@@ -49,8 +51,9 @@ class Evaluated:
             luck = "could well be luck" if low <= 0 <= high else "more than luck"
             ahead = "ahead of" if difference.value > 0 else "BEHIND"
             found.append(
-                f"{name}: {ahead} {self.other.folder if self.other else ''} by {abs(difference.value):.2f} BLEU "
-                f"(95 %: {low:+.2f} to {high:+.2f}; p = {difference.p:.3f}): {luck}"
+                f"{name}: {ahead} {self.other.folder if self.other else ''} by {abs(difference.value):.2f} BLEU on "
+                f"{difference.n:,} sentences (95 %: {low:+.2f} to {high:+.2f}; p = {difference.p:.3f}): "
+                + "; ".join(filter(None, [luck, difference.caution, TWO_RUNS]))
             )
         return found
 

@@ -213,7 +213,8 @@ def _loss(nats: float, pieces: int, target_bytes: int) -> dict[str, Any]:
 def verdict(one: MeasuredTarget) -> str:
     """In plain words: is it better than copying the source?"""
     low, high = one.ahead.interval
-    reach = f"{abs(one.ahead.value):.1f} BLEU (95 %: {low:+.1f} to {high:+.1f})"
+    warned = f"; {one.ahead.caution}" if one.ahead.caution else ""
+    reach = f"{abs(one.ahead.value):.1f} BLEU on {one.ahead.n:,} sentences (95 %: {low:+.1f} to {high:+.1f}{warned})"
     if low <= 0 <= high:
         return f"{one.name}: {reach} from copying the source, which could well be luck"
     if one.ahead.value < 0:
