@@ -15,10 +15,8 @@ from seqlab.core.settings.duel import LM_RULES, DuelSettings
 from seqlab.core.settings.fields import with_changes, with_flags
 from seqlab.core.settings.lm import LMSettings, fill_lm
 from seqlab.core.units import parse_split
-from seqlab.data.normalise import normalise
 from seqlab.data.prepare import documents_in, read_slice, split_bounds
 from seqlab.data.sources import open_text, stem_of
-from seqlab.evaluation.normalised import laid_on_original
 from seqlab.evaluation.statistics import Places, block_edges, block_sums, documents_of
 from seqlab.runs.task import Task
 from seqlab.workflows.duel.contest import Contest
@@ -29,6 +27,7 @@ from seqlab.workflows.duel.sizes import cost_of
 from seqlab.workflows.duel.terms import BITS_PER_BYTE
 from seqlab.workflows.duel.verdict import Duel
 from seqlab.workflows.lm.data import Prepared, prepare_text
+from seqlab.workflows.lm.measure import on_original
 from seqlab.workflows.lm.run import LMRun
 from seqlab.workflows.lm.task import LanguageModelling
 
@@ -113,9 +112,7 @@ class LMContest(Contest):
             with self.reporter.task(f"{run.name}: scoring the {self.part} text in blocks", 1.0):
                 surprisals = run.scorer.score(self.content, progress=self.reporter.advance)
         else:
-            normalised = normalise(self.content, run.steps)
-            surprisals = measured.surprisals(run.tokenizer, normalised.text)
-            surprisals = laid_on_original(surprisals, normalised) if run.steps else surprisals
+            surprisals = on_original(measured, run.tokenizer, self.content, run.steps)
         sums: list[float] = block_sums(surprisals, self.edges).tolist()
         return sums
 

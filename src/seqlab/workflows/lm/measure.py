@@ -13,13 +13,13 @@ from seqlab.core.files import sha256_of_file
 from seqlab.core.reporting import Reporter
 from seqlab.core.types import Encoding, Surprisals
 from seqlab.data.normalise import normalise, parse_steps
-from seqlab.data.prepare import read_slice
+from seqlab.data.prepare import documents_in, read_slice
 from seqlab.data.sources import Text
 from seqlab.data.tokenizers import Tokenizer
 from seqlab.evaluation.normalised import laid_on_original
 from seqlab.evaluation.perplexity import Figures, figures_of
 from seqlab.evaluation.spelling import spelling_of
-from seqlab.evaluation.statistics import Interval, block_edges, block_sums, interval_of
+from seqlab.evaluation.statistics import Interval, block_edges, block_sums, documents_of, interval_of
 from seqlab.evaluation.surprisal import (
     Impossible,
     charge,
@@ -90,13 +90,18 @@ def _is_unchanged(text: Text) -> bool:
 
 
 def _interval(score: PartScore, run: Run, data: Prepared, name: str) -> Interval:
-    """The 95 % interval of bits per byte, from blocks of the original text."""
-    normalised = normalise(read_slice(data.text, data.original[name]), parse_steps(run.settings.data.normalise))
-    table = score.surprisals(data.tokenizer, normalised.text)
-    if data.undoing:
-        table = laid_on_original(table, normalised)
-    edges = block_edges(normalised.original.encode())
-    return interval_of(block_sums(table, edges), np.diff(edges))
+    """The 95 % interval of bits per byte, from blocks of the original text, or from its documents."""
+    content, starts = read_slice(data.text, data.original[name]), documents_in(data.text, data.original[name])
+    table = on_original(score, data.tokenizer, content, parse_steps(run.settings.data.normalise))
+    edges = block_edges(content.encode(), starts)
+    return interval_of(block_sums(table, edges), np.diff(edges), documents_of(edges, starts))
+
+
+def on_original(score: PartScore, tokenizer: Tokenizer, content: str, steps: tuple[str, ...]) -> Surprisals:
+    """The table of a part that was scored, as it lies on the part before it was normalised."""
+    normalised = normalise(content, steps)
+    table = score.surprisals(tokenizer, normalised.text)
+    return laid_on_original(table, normalised) if steps else table
 
 
 def _warn_of_guessing(part: PartScore, name: str, vocab_size: int, reporter: Reporter) -> None:
