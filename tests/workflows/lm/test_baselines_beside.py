@@ -132,7 +132,7 @@ def test_unknown_characters_are_counted_in_the_interval(tmp_path: Path) -> None:
 
 
 def test_one_block_has_no_interval(tmp_path: Path) -> None:
-    (tmp_path / "x.txt").write_text(nonsense(1500), encoding="utf-8")
+    (tmp_path / "x.txt").write_text(nonsense(300), encoding="utf-8")
     run = seqlab.train_lm(tmp_path / "x.txt", out=tmp_path / "run", **COUNTS)
     assert run.final is not None
     assert run.final["headline"]["interval"] is None

@@ -79,7 +79,7 @@ def final_figures(scored: dict[str, PartScore], run: Run, data: Prepared, report
 def _how_sure(interval: Interval) -> dict[str, Any]:
     """A text of one block does not show how far its figure may stray."""
     ends = [interval.low, interval.high] if interval.blocks > 1 else None
-    return {"interval": ends, "caution": interval.caution}
+    return {"interval": ends, "speaks_of": interval.speaks_of, "caution": interval.caution}
 
 
 def _is_unchanged(text: Text) -> bool:
@@ -94,7 +94,7 @@ def _interval(score: PartScore, run: Run, data: Prepared, name: str) -> Interval
     content, starts = read_slice(data.text, data.original[name]), documents_in(data.text, data.original[name])
     table = on_original(score, data.tokenizer, content, parse_steps(run.settings.data.normalise))
     edges = block_edges(content.encode(), starts)
-    return interval_of(block_sums(table, edges), np.diff(edges), documents_of(edges, starts))
+    return interval_of(block_sums(table, edges), np.diff(edges), documents=documents_of(edges, starts))
 
 
 def on_original(score: PartScore, tokenizer: Tokenizer, content: str, steps: tuple[str, ...]) -> Surprisals:

@@ -36,7 +36,9 @@ def interval_words(final: Final) -> str:
     if not headline.get("interval"):
         return ""
     low, high = headline["interval"]
-    return "; ".join(filter(None, [f"95 % interval {low:.3f} to {high:.3f}", headline.get("caution")]))
+    speaks_of = headline.get("speaks_of")
+    words = f"95 % interval {low:.3f} to {high:.3f}{f', of {speaks_of}' if speaks_of else ''}"
+    return "; ".join(filter(None, [words, headline.get("caution")]))
 
 
 def baselines_of(final: Final) -> list[Final]:
