@@ -155,6 +155,18 @@ def test_it_goes_on_while_something_longer_can_still_win() -> None:
     assert search_table(rows, Search(2, 1.0))[0].ids == (0,) * 5
 
 
+@pytest.mark.parametrize("penalty", [0.0, 1.0])
+def test_ends_of_unlikely_beginnings_do_not_end_the_search(penalty: float) -> None:
+    """After two steps two ends fill the beam, of probability 0.06 and 0.04, and 0.87 is being written."""
+    rows = {
+        (): [0.9, 0.04, 0.06],
+        (0,): [0.97, 0.01, 0.02],
+        (1,): [0.001, 0.001, 0.998],
+        (0, 0): [0.001, 0.001, 0.998],
+    }
+    assert search_table(rows, Search(2, penalty))[0].ids == (0, 0)
+
+
 def test_what_lives_on_may_come_from_beyond_the_first_candidates() -> None:
     """One of two ends; the second that lives on is the third candidate, and becomes the better one."""
     spread = [0.3, 0.14, 0.14, 0.14, 0.28 - 1e-9, 1e-9]

@@ -128,8 +128,7 @@ class _Sentence:
     def step(self, found: list[tuple[int, int, float]], end: int) -> list[int]:
         """Take the candidates (parent, token, score), best first; the parents of those that live on are returned.
 
-        An end among the first `beam` is finished and leaves the beam; a sentence is done when as many as the beam is
-        wide are finished, or when nothing that lives can become better than the best of them.
+        An end among the first `beam` is finished and leaves the beam.
         """
         self.width = len(self.live)
         going: list[Hypothesis] = []
@@ -151,14 +150,16 @@ class _Sentence:
         return parents if self.live else []
 
     def _is_done(self) -> bool:
-        if len(self.finished) >= self.search.beam:
-            return True
+        """Nothing that lives can become better than the `n_best`; or, once as many as the beam is wide have ended,
+        nothing is better as it stands. (Ends of unlikely beginnings fill a beam while the likely one is being written.)
+        """
         if len(self.finished) < self.search.n_best or not self.live:
             return False
+        penalty, ahead = self.search.penalty, self.live[0]
+        worst = sorted((one.value(penalty) for one in self.finished), reverse=True)[self.search.n_best - 1]
         # Scores only fall; at best the highest keeps its score and has the limit's length.
-        reachable = self.live[0].score / max(1, self.limit + 1) ** self.search.penalty
-        worst = sorted((one.value(self.search.penalty) for one in self.finished), reverse=True)[self.search.n_best - 1]
-        return bool(worst >= reachable)
+        reachable = ahead.score / max(1, self.limit + 1) ** penalty
+        return worst >= reachable or (len(self.finished) >= self.search.beam and worst >= ahead.value(penalty))
 
     def best(self) -> list[Hypothesis]:
         """Those that reached their end before those that did not."""
