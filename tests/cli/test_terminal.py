@@ -211,7 +211,7 @@ def test_figures_of_a_training_fit_the_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     trained = seqlab_command("lm", "train", small_text, "--model", "ngram", "--out", "run").out
-    table_of_it = trained[: trained.index("fitted to")]
+    table_of_it = trained[: trained.index("test text:")]
     sheet = seqlab_command("lm", "perplexity", "run", "--on", small_text).out
     assert max(map(len, table_of_it.splitlines())) <= 40
     assert [line for line in sheet.splitlines() if line.startswith("  bits/byte")]

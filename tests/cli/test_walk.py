@@ -39,7 +39,7 @@ WRONG_USE = [
     ("lm train my.txt --threads 0", 2, "--threads 0 must lie between 1 and 1024"),
     ("lm train my.txt --witdh 3", 2, "did you mean '--width'"),
     ("lm train my.txt --out taken", 2, "taken exists already"),
-    ("lm compare my.txt --models lstm --out taken", 2, "taken exists already and holds no duel"),
+    ("lm compare my.txt --models lstm,gru --out taken", 2, "taken exists already and holds no duel"),
     ("lm train my.txt --from nowhere", 2, "there is no run folder nowhere"),
     ("lm train my.txt --config nowhere.toml", 2, "there is no settings file nowhere.toml"),
     ("lm train my.txt --config a --from b", 2, "give one of them"),

@@ -89,7 +89,7 @@ def of_the_domain(said: Account, draw: torch.Generator, training: str, passage: 
         at_most(
             "domain: cross-entropy that a model scores, less entropy and divergence", said.domain(p, q) - nats, 1e-9
         ),
-        at_least("bits per byte that a passage costs more, read by a model of plain prose", gap.interval.low, 0.3),
+        at_least("bits per byte that this passage costs more, read by a model of plain prose", gap.total, 0.3),
         at_least("share of that gap in capitals, digits and punctuation", never_seen, 0.5),
         at_most("what is left when the shares are added up", sum(share.values()) - 1, 1e-9),
     ]
@@ -166,8 +166,8 @@ def of_rare_events() -> list[Finding]:
     r"short text.",
     note=r"To tell them apart: score a text of the model's own domain that it never saw; print the share of unknown "
     r"words and let them pay for their spelling; convert to bits per character of the original; change the length of "
-    r"the context; resample blocks of the passage, and list its costliest tokens. A longer memory saves on regular "
-    r"text and pays longer after a stretch that fits nowhere, shown on models that count characters. A gap between two "
+    r"the context; ask how far blocks of the passage stray, and list its costliest tokens. A longer memory saves on "
+    r"regular text and pays longer after a stretch that fits nowhere, shown on models that count characters. A gap between two "
     rf"models can be split by kinds of characters without a rest. {VERSIONED}",
     verdict="empirical",
     method="identity",
