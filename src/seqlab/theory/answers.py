@@ -167,8 +167,8 @@ def of_rare_events() -> list[Finding]:
     note=r"To tell them apart: score a text of the model's own domain that it never saw; print the share of unknown "
     r"words and let them pay for their spelling; convert to bits per character of the original; change the length of "
     r"the context; ask how far blocks of the passage stray, and list its costliest tokens. A longer memory saves on "
-    r"regular text and pays longer after a stretch that fits nowhere, shown on models that count characters. A gap between two "
-    rf"models can be split by kinds of characters without a rest. {VERSIONED}",
+    r"regular text and pays longer after a stretch that fits nowhere, shown on models that count characters. A gap "
+    rf"between two models can be split by kinds of characters without a rest. {VERSIONED}",
     verdict="empirical",
     method="identity",
     right=Account(),
