@@ -13,8 +13,10 @@ from seqlab.core.settings.lm import (
     PRESETS,
     LMSettings,
     ModelSettings,
+    check_said,
     default_vocab_size,
     fill_lm,
+    precision_for,
     tokenizer_for,
     with_tokenizer,
 )
@@ -72,6 +74,31 @@ def test_the_size_of_the_text_chooses_the_tokens_of_a_led_network() -> None:
         assert decided.tokenizer.kind == tokenizer_for(decided, 10) == "bpe"
     asked = fill_lm(with_flags(LMSettings(), {"model": "lstm", "order": 3}))
     assert with_tokenizer(asked, "char").model.order == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "with_it", "without"),
+    [
+        ({"model": "lstm"}, "bfloat16", "float32"),
+        ({"model": "lstm", "guide": "none"}, "float32", "float32"),
+        ({"model": "transformer"}, "float32", "float32"),
+        ({"model": "lstm", "precision": "float32"}, "float32", "float32"),
+        ({"model": "transformer", "precision": "bfloat16"}, "bfloat16", "bfloat16"),
+        ({"model": "gru"}, None, None),
+    ],
+)
+def test_short_numbers_where_they_lose_nothing(
+    flags: dict[str, object], with_it: str | None, without: str | None
+) -> None:
+    filled_in = fill_lm(with_flags(LMSettings(), flags))
+    assert precision_for(filled_in, True) == with_it
+    assert precision_for(filled_in, False) == without
+
+
+def test_a_model_that_has_no_such_products_refuses_them() -> None:
+    asked = with_flags(LMSettings(), {"model": "gru", "precision": "bfloat16"})
+    with pytest.raises(UsageError, match="--precision is for lstm, transformer, not for model 'gru'"):
+        check_said(asked, {"model", "precision"})
 
 
 def test_settings_survive_toml() -> None:

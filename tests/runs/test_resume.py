@@ -54,7 +54,9 @@ class Crash(BaseException):
 
 VARIANTS = [(kind, {}) for kind in sorted(MODELS)] + [
     ("bigram", {"full_gradient": False, "optimiser": "sgd"}),
-    ("lstm", {"accumulate": 2, "depth": 2}),
+    ("lstm", {"accumulate": 2, "depth": 2, "precision": "float32"}),
+    ("lstm", {"precision": "bfloat16"}),
+    ("transformer", {"precision": "bfloat16"}),
     ("gru", {"carry": False}),
 ]
 

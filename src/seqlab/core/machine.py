@@ -13,12 +13,27 @@ from seqlab.core.units import human_bytes, number_of
 PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "scikit-learn")  # what decides the bits of a run first
 
 
+PROCESSOR = Path("/proc/cpuinfo")
+BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}  # what processors that multiply such numbers say of themselves
+
+
 def processor_name() -> str:
+    return _of_processor("model name") or platform.processor() or platform.machine()
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether the processor multiplies bfloat16 itself; emulated, it is slower than float32."""
+    said = _of_processor("flags") or _of_processor("Features") or ""
+    return not BFLOAT16.isdisjoint(said.split())
+
+
+def _of_processor(name: str) -> str | None:
+    """What Linux says of the first processor; None where it does not, or is another system."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        lines = PROCESSOR.read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == name)
     except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+        return None
 
 
 def facts() -> dict[str, str]:

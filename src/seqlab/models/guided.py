@@ -97,7 +97,8 @@ class GuidedLM(nn.Module):
 
 def guided(z: Tensor, known: Tensor) -> Tensor:
     """z + softplus(a + a_0) · ln p:   z (B, T, V + 1), its last column a; known (B, T, V) -> (B, T, V)"""
-    logits: Tensor = _Led.apply(z, known.to(z.dtype))  # type: ignore[no-untyped-call]
+    dtype = torch.float32 if z.dtype == torch.bfloat16 else z.dtype  # of which ln p needs more digits
+    logits: Tensor = _Led.apply(z.to(dtype), known.to(dtype))  # type: ignore[no-untyped-call]
     return logits
 
 

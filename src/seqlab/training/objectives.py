@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -41,14 +42,18 @@ Objective = Callable[[Any, Any, State], Loss]
 class NextToken:
     """Σ −ln p(next token), for rows of tokens; with `carry` the state goes on to the next batch.
 
-    Where a batch says what counts expect, the model (`models.guided`) is given that.
+    Where a batch says what counts expect, the model (`models.guided`) is given that. In bfloat16 products and recurrent
+    steps round to 8 binary digits; weights, their gradients, the loss and what counts say stay as they are.
     """
 
     carry: bool
+    precision: str = "float32"
 
     def __call__(self, model: nn.Module, batch: TokenBatch, state: State) -> Loss:
         known = () if batch.guide is None else (batch.guide,)
-        logits, state = model(batch.inputs, state, *known)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bfloat16"):
+            logits, state = model(batch.inputs, state, *known)
+        logits = logits.float() if logits.dtype == torch.bfloat16 else logits
         state = state if self.carry else None  # what nobody carries on is not held while the loss is computed
         return Loss(sum_of_nats(logits, batch.targets), batch.count, state)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError
+from seqlab.core.machine import multiplies_bfloat16
 from seqlab.core.registry import FITTED_MODELS, MIXTURE, look_up
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import filled, with_changes
@@ -21,6 +22,7 @@ from seqlab.core.settings.lm import (
     check_said,
     fill_lm,
     model_fields,
+    precision_for,
     refuse_other_model,
     with_tokenizer,
 )
@@ -104,9 +106,10 @@ class LanguageModelling(Task):
         source = settings.model.vectors
         if data.vectors is not None and source is not None:
             changes["model"] = {"vectors": full_place(source), "vector_width": data.vectors.matrix.shape[1]}
+        changes["training"] = {"precision": precision_for(settings, multiplies_bfloat16())}
         if settings.model.kind == "bigram" and settings.training.full_gradient is None:
             few = data.tokenizer.vocab_size <= FULL_GRADIENT_VOCABULARY
-            changes["training"] = {"full_gradient": few}
+            changes["training"] |= {"full_gradient": few}
         return with_changes(settings, changes)
 
     def build(self, settings: LMSettings, data: Prepared, reporter: Reporter) -> Any:
@@ -173,7 +176,9 @@ class LanguageModelling(Task):
         make = StreamBatches if carry else WindowBatches
         guide = filled(data.folded).expected if settings.model.guide == "ngram" else None
         rows = make(ids, begin_id, filled(training.batch), filled(training.context), training.seed, guide)
-        return Learning(rows, NextToken(carry), {"batch": rows.batch}, data.seconds_to_count)
+        return Learning(
+            rows, NextToken(carry, training.precision or "float32"), {"batch": rows.batch}, data.seconds_to_count
+        )
 
     def validate(self, model: Any, data: Prepared) -> Score:
         return quick_validation(model, data)
