@@ -13,7 +13,7 @@ from seqlab.cli.terminal import TerminalReporter, emit_json, reporter_for, table
 from seqlab.core.errors import UsageError
 from seqlab.core.settings.classify import CLASSIFY_RULES, PRESETS, ClassifierDuelSettings, ClassifySettings
 from seqlab.core.settings.fields import dashed
-from seqlab.core.units import human_seconds, number_of
+from seqlab.core.units import human_p, human_seconds, number_of
 
 TRAIN = """Train a text classifier on labelled texts, measure it, and compare it with three baselines.
 
@@ -124,7 +124,7 @@ def final_table(model: str, final: dict[str, Any]) -> str:
         if row["accuracy"] is None:
             rows.append([row["name"], "–", row["reason"], "", ""])
         else:
-            p = "< 0.001" if row["mcnemar_p"] < 0.001 else f"{row['mcnemar_p']:.3f}"
+            p = human_p(row["mcnemar_p"]).removeprefix("p ").removeprefix("= ")
             rows.append([row["name"], _percent(row["accuracy"]), _interval(row["interval"]), p, ""])
     header = [f"on {figures['n']:,} {part} texts", "accuracy %", "95 % interval", "p (McNemar, Holm)", "macro F1"]
     return table(header, rows)
