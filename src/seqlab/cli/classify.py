@@ -224,10 +224,15 @@ def report(arguments: argparse.Namespace) -> int:
     run, errors = report_classifier(
         arguments.folder, data=arguments.data, threads=arguments.threads, reporter=TerminalReporter()
     )
+    from seqlab.workflows.classify.errors_words import findings
+
+    found = findings(errors, run.labels)
     if arguments.json:
-        emit_json({"run": str(run.folder), "page": str(run.files.report_file), "errors": errors.as_json()})
+        page = {"run": str(run.folder), "page": str(run.files.report_file)}
+        emit_json(page | {"findings": [line.strip() for line in found], "errors": errors.as_json()})
     else:
-        print(f"page: {run.files.report_file}")
+        print("\n".join(found))
+        print(f"\npage: {run.files.report_file}  (open it in a browser)")
     return 0
 
 
