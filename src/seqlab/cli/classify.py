@@ -93,6 +93,7 @@ def train(arguments: argparse.Namespace) -> int:
     how = {key: getattr(arguments, key) for key in ("out", "resume", "config", "threads")}
     check_train(said, **how)  # wrong use is answered before torch is loaded
     reporter = reporter_for(f"training on {said.get('data') or how['out'] or how['config']}")
+    from seqlab.workflows.classify.measure import what_to_try
     from seqlab.workflows.classify.train import train_classifier
 
     run = train_classifier(**said, **how, reporter=reporter)
@@ -104,6 +105,8 @@ def train(arguments: argparse.Namespace) -> int:
         print()
         for sentence in final["verdict"]:
             print(f"{sentence}.")
+        if (hint := what_to_try(final, run.record["texts"]["train"])) is not None:
+            print(f"{hint}.")
         print(f"\n{_outcome(final)}\nrun folder: {run.folder}  (open report.html in a browser)")
         print(f"next: seqlab classify report {run.folder}     its errors, examined")
     return 0
