@@ -228,8 +228,9 @@ def begin(
     asked: dict[str, Any],
     parent: Run | None,
     reporter: Reporter,
+    recorded: StepCount | None = None,
 ) -> Session:
-    """A new session, planned and ready; nothing is written before `open_folder`."""
+    """A new session, planned and ready; nothing is written before `open_folder`. Recorded steps are not timed."""
     begun = time.perf_counter()
     seed_dropout(settings.training.seed)
     settings = task.settle(settings, data)
@@ -242,7 +243,11 @@ def begin(
     count, fitting, expected = StepCount(0), time.perf_counter() - begun, None
     if learning is not None:
         expected = _expected(task, settings, data, model, learning, reporter)
-        count, every = plan_steps(model, learning, settings.training, lambda: task.validate(model, data))
+        count, every = (
+            plan_steps(model, learning, settings.training, lambda: task.validate(model, data))
+            if recorded is None
+            else (recorded, settings.training.eval_every)
+        )
         give_back()
         settings = with_changes(settings, {"training": {"eval_every": every}})
     record = _record(task, data, model, asked, parent) | count.facts()
