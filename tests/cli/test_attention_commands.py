@@ -53,12 +53,14 @@ def test_a_language_model(seqlab_command: Command, trained: Path, tmp_path: Path
     page = (trained / "attention.html").read_text(encoding="utf-8")
     assert page.count("data:image/png;base64,") == 3, "losses, places, one layer"
     assert "http" not in page.replace("http-equiv", "")
+    assert "it is higher when the head adds nothing, paired over the sequences" in page
     (tmp_path / "other.txt").write_text(TEXT[:300], encoding="utf-8")
     flags = ("--text", "other.txt", "--heads", "0.1", "--out", "o.html", *FEW)
     answer = seqlab_command("diagnose", "attention", "run", *flags)
     assert answer.code == 0, answer.err
     assert "0.1   blocks.0.attention" in answer.out
     assert "0.0   blocks" not in answer.out
+    assert "pointer" not in answer.out
     assert (tmp_path / "o.html").exists()
     again = seqlab_command("diagnose", "attention", "run", "--json", *more).json
     assert again == found
@@ -83,6 +85,7 @@ def test_an_attentive_rnn_has_one_head(seqlab_command: Command, tmp_path: Path) 
     found = seqlab_command("diagnose", "attention", "run", "--json", *FEW).json
     assert [row["layer"] for row in found["heads"]] == ["recurrent.layers.0"]
     assert found["heads"][0]["loss_without"]["mean"] != 0
+    assert "higher when the network is a plain RNN, paired" in Path("run/attention.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("model", ["transformer", "gru"])
@@ -136,6 +139,8 @@ def test_a_translator(seqlab_command: Command, tmp_path: Path, model: str) -> No
     assert "same position" in across["patterns"]
     page = (tmp_path / "run" / "attention.html").read_text(encoding="utf-8")
     assert page.count("data:image/png;base64,") == 2 + len(layers)
+    without = "the head adds nothing" if model == "transformer" else "what the decoder attends to adds nothing"
+    assert f"higher when {without} or the pointer never copies, paired" in page
     (tmp_path / "lines.txt").write_text("one two three\nfour five\n", encoding="utf-8")
     flags = ("--text", "lines.txt", "--json", "--length", "60", "--threads", "1")
     own = seqlab_command("diagnose", "attention", "run", *flags).json

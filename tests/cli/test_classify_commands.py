@@ -83,12 +83,18 @@ def test_predict_standard_input_line_by_line(classifier: Path) -> None:
     assert (labels[0], labels[2]) == ("positive", "negative")
 
 
-def test_report_names_its_page(seqlab_command: Command, classifier: Path) -> None:
+def test_report_says_what_it_found_and_names_its_page(seqlab_command: Command, classifier: Path) -> None:
     answer = seqlab_command("classify", "report", "run", "--json", "--threads", "1")
     assert answer.code == 0, answer.err
     assert answer.json["page"] == "run/report.html"
-    assert answer.json["errors"]["causes"]["errors"] >= 0
     assert (classifier / "report.html").exists()
+    errors, figures = answer.json["errors"]["causes"]["errors"], answer.json["errors"]["figures"]
+    assert errors == round(figures["error_rate"] * figures["n"])
+    found = answer.json["findings"]
+    assert found[0].startswith(f"{errors} of {figures['n']} test texts are decided wrongly: ")
+    assert f"{figures['ece']:.4f} with the logits divided by {figures['temperature']:.3f}" in found[1]
+    printed = seqlab_command("classify", "report", "run", "--threads", "1").out.splitlines()
+    assert [line.strip() for line in printed] == [*found, "", "page: run/report.html  (open it in a browser)"]
 
 
 def test_resume_and_runs_list(seqlab_command: Command, classifier: Path) -> None:

@@ -87,7 +87,7 @@ def test_the_table_says_what_everything_is(seqlab_command: Command, tmp_path: Pa
     ):
         assert said in answer.out
     assert re.search(r"^  scores +=.*n_t·\(n_t\+1\)/2·d_model = ", answer.out, flags=re.M)
-    assert "  d_model = 16  width of the vectors" in answer.out
+    assert "  d_model = 16  numbers in the vector of a token" in answer.out
     assert "N²k + Nk²" in answer.out
     assert "--budget 60s buys about" in answer.out
     assert "the training times a step again" in answer.out

@@ -1,9 +1,12 @@
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import TINY_FLAGS, Command
+
+from seqlab.cli.sheet import ranking
 
 TRAIN_KEYS = {"run", "seconds", "tokens", "validation", "test", "headline", "baselines"}
 PART_KEYS = {"tokens", "nats_per_token", "bits_per_byte"}
@@ -126,6 +129,18 @@ def test_perplexity_prints_every_unit_and_the_context(seqlab_command: Command, t
     assert Path("tokens.csv").read_text().startswith("model,text,token,start,end,unknown,nats")
     assert "ppl/word" in table.out
     assert "begin id" in table.out
+    assert re.match(rf"{small_text.name}: 1\. .+ \d\.\d{{4}}, 2\. .+ 6\. ", table.out.splitlines()[-1])
+
+
+def test_the_ranking_is_the_last_word_and_says_where_chance_may_decide() -> None:
+    figures = {"a": (1, 1.5), "b": (2, 1.75), "closed": (None, 0.5), "c": (3, 2.0)}
+    rows = [{"text": "x", "model": name, "rank": rank, "bits_per_byte": b} for name, (rank, b) in figures.items()]
+    alone = {"text": "y", "model": "a", "rank": 1, "bits_per_byte": 3.0}
+    pairs = [{"text": "x", "a": "b", "b": "a", "p": 0.05}, {"text": "x", "a": "b", "b": "c", "p": 0.0497}]
+    assert ranking([*rows, alone], pairs) == [
+        "best first, in bits/byte (≈: may be chance)\nx: 1. a 1.5000 ≈ 2. b 1.7500, 3. c 2.0000"
+    ]
+    assert ranking([alone], []) == []
 
 
 def test_an_unseen_character_in_a_prompt_is_one_warning(seqlab_command: Command, trained: Path) -> None:

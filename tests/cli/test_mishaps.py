@@ -228,6 +228,7 @@ WRONG_USE: list[tuple[str, str]] = [
     ("lm train t.txt --out o\udcff", "'o\\udcff' names no run folder"),
     ("lm compare t.txt --models gru,gru", "names 'gru' twice"),
     ("lm compare t.txt --models ,", "names no model"),
+    ("lm compare t.txt --models gru,bigram --watch-gradients 5", "a bigram carries nothing over time"),
     ("lm compare t.txt --models gru,rnn --seeds 0", "--seeds 0 must lie between 1 and 1,000"),
     ("lm compare t.txt --models gru,rnn --seed 3", "say how many with --seeds"),
     ("lm compare t.txt --models gru,rnn --out gru", "holds no duel"),

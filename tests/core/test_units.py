@@ -5,6 +5,7 @@ from seqlab.core.units import (
     Budget,
     human_count,
     human_flops,
+    human_p,
     human_perplexity,
     human_seconds,
     number_of,
@@ -112,3 +113,11 @@ def test_a_count_that_rounds_to_a_thousand_takes_the_next_letter(scale: float) -
 )
 def test_a_perplexity_has_no_digits_that_say_nothing(value: float, words: str) -> None:
     assert human_perplexity(value) == words
+
+
+def test_a_p_value_is_never_shown_on_the_other_side_of_its_limit() -> None:
+    shown = {p: human_p(p) for p in (1.0, 0.311, 0.05, 0.0504, 0.0497, 0.049999, 0.0312, 0.0022, 0.0004)}
+    assert list(shown.values()) == [
+        *("p = 1", "p = 0.31", "p = 0.05", "p = 0.0504", "p = 0.0497", "p = 0.049999", "p = 0.031", "p = 0.0022"),
+        "p < 0.001",
+    ]

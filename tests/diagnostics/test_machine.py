@@ -175,6 +175,18 @@ def test_seconds_of_is_the_median_of_repetitions_of_one_call(monkeypatch: pytest
     assert next(durations, None) is None
 
 
+def test_a_call_that_lasts_long_enough_is_not_timed_once_more_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    durations = iter([7.0, 4.0, 1.0, 2.0])
+    now = [0.0]
+    monkeypatch.setattr(machine.time, "perf_counter", lambda: now[0])
+
+    def run() -> None:
+        now[0] += next(durations)
+
+    assert seconds_of(run, least=0.5, repetitions=3) == 2.0
+    assert next(durations, None) is None
+
+
 def test_a_calibration_knows_every_kind_and_is_read_back_equal(timer: list[str], own_cache_folder: Path) -> None:
     shares: list[float] = []
     made = calibration_of(progress=shares.append)

@@ -101,31 +101,31 @@ def test_baselines_are_corrected_by_holm() -> None:
     [
         (
             paired(20, 8, 1000, 0.004),
-            "average is right on 1.2 % more of 1,000 texts than TF-IDF"
-            " (0.3 % to 2.1 %; p = 0.004 after Holm's correction): more than luck",
+            "average is ahead of TF-IDF by 1.2 points on 1,000 texts"
+            " (0.3 to 2.1; p = 0.004 after Holm's correction): more than luck",
         ),
         (
             paired(20, 8, 1000, 0.31),
-            "average is right on 1.2 % more of 1,000 texts than TF-IDF"
-            " (0.3 % to 2.1 %; p = 0.31 after Holm's correction): this could well be luck",
+            "average is ahead of TF-IDF by 1.2 points on 1,000 texts"
+            " (0.3 to 2.1; p = 0.31 after Holm's correction): this could well be luck",
         ),
         (
             paired(8, 20, 1000, 0.0002),
-            "average is BEHIND TF-IDF by 1.2 % of 1,000 texts"
-            " (0.3 % to 2.1 %; p < 0.001 after Holm's correction): the baseline wins, more than luck",
+            "average is BEHIND TF-IDF by 1.2 points on 1,000 texts"
+            " (0.3 to 2.1; p < 0.001 after Holm's correction): the baseline wins, more than luck",
         ),
         (
             paired(8, 10, 1000, 0.05),
-            "average is BEHIND TF-IDF by 0.2 % of 1,000 texts"
-            " (−0.7 % to 1.1 %; p = 0.050 after Holm's correction): the baseline is ahead, which could well be luck",
+            "average is BEHIND TF-IDF by 0.2 points on 1,000 texts"
+            " (−0.7 to 1.1; p = 0.05 after Holm's correction): the baseline is ahead, which could well be luck",
         ),
         (
             paired(9, 8, 1000, None),
-            "average is right on 0.10 % more of 1,000 texts than TF-IDF (−0.80 % to 1.00 %; p = 0.004): more than luck",
+            "average is ahead of TF-IDF by 0.10 points on 1,000 texts (−0.80 to 1.00; p = 0.004): more than luck",
         ),
         (
             paired(8, 8, 1000, 1.0),
-            "average is right on as many of 1,000 texts as TF-IDF (difference −0.9 % to 0.9 %): neither is ahead",
+            "average is right on as many of 1,000 texts as TF-IDF (difference −0.9 to 0.9 points): neither is ahead",
         ),
     ],
 )

@@ -428,6 +428,37 @@ def test_the_steps_of_a_time_budget_are_timed_not_estimated(tmp_path: Path, monk
     assert begun_session.record["seconds_per_step"] == 0.01
 
 
+@pytest.mark.parametrize(("seconds", "speed"), [(0.03, "faster"), (0.005, "slower"), (0.012, None)])
+def test_an_estimate_far_from_the_budget_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, speed: str | None
+) -> None:
+    monkeypatch.setattr(plan, "measure_step", lambda *_: 0.01)
+    monkeypatch.setattr(plan, "measure_validation", lambda *_: 0.0)
+    monkeypatch.setattr(session, "estimate", lambda *_: Estimate(MEMORY, StepSeconds(seconds, 0, 1, True), 0.0))
+    found = begun("lm", tmp_path, budget="2s", guide="none")
+    found._say_what_it_takes()
+    remark = f"; --budget 2s bought so many at 10 ms a step: the machine was {speed} at that moment" if speed else ""
+    assert found.reporter.lines[-2].endswith(f"{200 * seconds:.1f} s for 200 steps and 50 validations{remark}")
+    found.position.step = 100
+    found._say_what_it_takes()
+    assert "machine" not in found.reporter.lines[-2]
+
+
+def test_what_takes_long_in_planning_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(Heard, "start", lambda _self, task, _total: said.append(task))
+    monkeypatch.setattr(Heard, "advance", lambda _self, done: said.append(f"{done:.0%}"))
+    begun("lm", tmp_path, budget="3steps", guide="none")
+    assert said == ["rehearsing a step: will it fit into memory?", "timing a step", "100%", "timing a validation"]
+    monkeypatch.setattr(
+        estimate, "calibration_of", lambda progress: progress(1.0) or pytest.fail("the machine is measured")
+    )
+    monkeypatch.setattr(forecast, "QUICK", 0.0)
+    with pytest.raises(pytest.fail.Exception):
+        begun("lm", tmp_path, budget="3steps", guide="none")
+    assert said[-2:] == ["measuring this machine, once: a step is too long to be timed whole", "100%"]
+
+
 def test_nobody_listens_so_nothing_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "estimate", lambda *_: pytest.fail("timed for nobody"))
     task, settings, data = asked("lm", tmp_path)

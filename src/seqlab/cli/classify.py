@@ -13,7 +13,7 @@ from seqlab.cli.terminal import TerminalReporter, emit_json, reporter_for, table
 from seqlab.core.errors import UsageError
 from seqlab.core.settings.classify import CLASSIFY_RULES, PRESETS, ClassifierDuelSettings, ClassifySettings
 from seqlab.core.settings.fields import dashed
-from seqlab.core.units import human_seconds, number_of
+from seqlab.core.units import human_p, human_seconds, number_of
 
 TRAIN = """Train a text classifier on labelled texts, measure it, and compare it with three baselines.
 
@@ -93,6 +93,7 @@ def train(arguments: argparse.Namespace) -> int:
     how = {key: getattr(arguments, key) for key in ("out", "resume", "config", "threads")}
     check_train(said, **how)  # wrong use is answered before torch is loaded
     reporter = reporter_for(f"training on {said.get('data') or how['out'] or how['config']}")
+    from seqlab.workflows.classify.measure import what_to_try
     from seqlab.workflows.classify.train import train_classifier
 
     run = train_classifier(**said, **how, reporter=reporter)
@@ -104,6 +105,8 @@ def train(arguments: argparse.Namespace) -> int:
         print()
         for sentence in final["verdict"]:
             print(f"{sentence}.")
+        if (hint := what_to_try(final, run.record["texts"]["train"])) is not None:
+            print(f"{hint}.")
         print(f"\n{_outcome(final)}\nrun folder: {run.folder}  (open report.html in a browser)")
         print(f"next: seqlab classify report {run.folder}     its errors, examined")
     return 0
@@ -124,7 +127,7 @@ def final_table(model: str, final: dict[str, Any]) -> str:
         if row["accuracy"] is None:
             rows.append([row["name"], "–", row["reason"], "", ""])
         else:
-            p = "< 0.001" if row["mcnemar_p"] < 0.001 else f"{row['mcnemar_p']:.3f}"
+            p = human_p(row["mcnemar_p"]).removeprefix("p ").removeprefix("= ")
             rows.append([row["name"], _percent(row["accuracy"]), _interval(row["interval"]), p, ""])
     header = [f"on {figures['n']:,} {part} texts", "accuracy %", "95 % interval", "p (McNemar, Holm)", "macro F1"]
     return table(header, rows)
@@ -224,10 +227,15 @@ def report(arguments: argparse.Namespace) -> int:
     run, errors = report_classifier(
         arguments.folder, data=arguments.data, threads=arguments.threads, reporter=TerminalReporter()
     )
+    from seqlab.workflows.classify.errors_words import findings
+
+    found = findings(errors, run.labels)
     if arguments.json:
-        emit_json({"run": str(run.folder), "page": str(run.files.report_file), "errors": errors.as_json()})
+        page = {"run": str(run.folder), "page": str(run.files.report_file)}
+        emit_json(page | {"findings": [line.strip() for line in found], "errors": errors.as_json()})
     else:
-        print(f"page: {run.files.report_file}")
+        print("\n".join(found))
+        print(f"\npage: {run.files.report_file}  (open it in a browser)")
     return 0
 
 

@@ -124,7 +124,7 @@ def _add_attention(actions: Any) -> None:
 
 
 def attention_command(arguments: argparse.Namespace) -> int:
-    from seqlab.workflows.diagnose.attention import HEADER, NOTES, diagnose_attention
+    from seqlab.workflows.diagnose.attention import HEADER, diagnose_attention
 
     found = diagnose_attention(
         arguments.folder,
@@ -139,7 +139,7 @@ def attention_command(arguments: argparse.Namespace) -> int:
         return 0
     print(f"{found.basis}\n")
     print(table(HEADER, [row.words() for row in found.heads], left=3))
-    print(f"({NOTES})\n\n{found.answer}")
+    print(f"({found.notes})\n\n{found.answer}")
     print(f"\npage: {found.page}  (open it in a browser)")
     return 0
 

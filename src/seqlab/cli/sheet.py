@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 from typing import Any
 
 from seqlab.cli.arguments import add_common, add_fields, given
@@ -13,7 +14,7 @@ from seqlab.core.files import check_targets
 from seqlab.core.settings.fields import check_group, dashed
 from seqlab.core.settings.heat import HeatSettings
 from seqlab.core.settings.lm import MATRIX_DEFAULTS
-from seqlab.core.units import human_perplexity
+from seqlab.core.units import CHANCE, human_perplexity
 
 HEAT = dataclasses.fields(HeatSettings)
 MATRIX_ONLY = ("out", *MATRIX_DEFAULTS)
@@ -213,7 +214,27 @@ def sheet_text(rows: list[dict[str, Any]], comparisons: list[dict[str, Any]]) ->
     parts += sorted(bounds)
     contexts = dict.fromkeys(f"context of {row['model']}: {row['context']}." for row in rows)
     mixtures = dict.fromkeys(f"{row['model']}: {row['mixture']['sentence']}." for row in rows if row["mixture"])
-    return "\n\n".join([*parts, "\n".join([*mixtures, *contexts, "Every token is counted once."])])
+    parts.append("\n".join([*mixtures, *contexts, "Every token is counted once."]))
+    return "\n\n".join([*parts, *ranking(rows, comparisons)])
+
+
+def ranking(rows: list[dict[str, Any]], comparisons: list[dict[str, Any]]) -> list[str]:
+    """The last word, where there is something to rank: of each text all models, best first, in a line."""
+    undecided = {(c["text"], frozenset((c["a"], c["b"]))) for c in comparisons if c["p"] >= CHANCE}
+    lines = []
+    for text in dict.fromkeys(row["text"] for row in rows):
+        ranked = [row for row in rows if row["text"] == text and row["rank"]]
+        words = "".join(_ranked(row) for row in ranked[:1])
+        for before, row in itertools.pairwise(ranked):
+            alike = (text, frozenset((before["model"], row["model"]))) in undecided
+            words += f"{' ≈ ' if alike else ', '}{_ranked(row)}"
+        if len(ranked) > 1:
+            lines.append(f"{text}: {words}")
+    return ["\n".join(["best first, in bits/byte (≈: may be chance)", *lines])] if lines else []
+
+
+def _ranked(row: dict[str, Any]) -> str:
+    return f"{row['rank']}. {row['model']} {row['bits_per_byte']:.4f}"
 
 
 def _what_they_speak_of(rows: list[dict[str, Any]]) -> list[str]:

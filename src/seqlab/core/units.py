@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from seqlab.core.errors import UsageError
 
 SPELLING_NATS_PER_BYTE = 8 * math.log(2)  # what an unknown token is charged for each byte of its spelling
+CHANCE = 0.05  # from this p value on a difference may be chance
 SECONDS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 COUNTS = {"step": "steps", "steps": "steps", "token": "tokens", "tokens": "tokens"} | {
     "epoch": "epochs",
@@ -109,6 +110,14 @@ def human_perplexity(value: float) -> str:
     if value >= 1e9:
         return "∞" if math.isinf(value) else f"{value:.2e}"
     return f"{value:,.0f}" if value >= 999.95 else f"{value:.{1 if value >= 99.995 else 2 if value >= 9.9995 else 3}f}"
+
+
+def human_p(p: float) -> str:
+    """``p = 0.31``, ``p = 0.0022``, ``p < 0.001``; near 0.05 as many digits as tell on which side: ``p = 0.0497``."""
+    if p < 0.001:
+        return "p < 0.001"
+    shown = (f"{min(p, 1.0):.{digits}g}" for digits in range(2, 18))
+    return f"p = {next(words for words in shown if float(words) != CHANCE or p == CHANCE)}"
 
 
 def human_flops(count: float) -> str:

@@ -209,13 +209,26 @@ def matching_brackets(side: Side) -> Tensor:
 
 # --------------------------------------------------------------------------- without a head
 
+WITHOUT: dict[type[nn.Module], str] = {
+    MultiHeadAttention: "the head adds nothing",
+    SourceAttention: "what the decoder attends to adds nothing",
+    AttentiveRNN: "the network is a plain RNN",
+    AttentionPooling: "the words of a text are summed up by their plain mean",
+    Pointer: "the pointer never copies",
+}
+
+
+def what_is_without(model: nn.Module, paths: Sequence[str]) -> str:
+    """What `switched_off` makes of the layers at these paths, in words: each kind of layer that is there, once."""
+    layers = [model.get_submodule(path) for path in paths]
+    return " or ".join(words for kind, words in WITHOUT.items() if any(isinstance(layer, kind) for layer in layers))
+
 
 @contextlib.contextmanager
 def switched_off(model: nn.Module, path: str, head: int) -> Iterator[None]:
-    """Inside, one head of the layer at `path` adds nothing.
+    """Inside, one head of the layer at `path` is without effect, as `what_is_without` says.
 
-    Attention layers: its part of what the output matrix reads is 0. An attentive RNN is a plain one; a pointer never
-    copies; what sums a text up takes the plain mean.
+    Attention layers: its part of what the output matrix reads is 0.
     """
     layer = model.get_submodule(path)
     if isinstance(layer, MultiHeadAttention):

@@ -105,10 +105,10 @@ def of_vectors(layer: nn.Module, use: Use) -> Terms:
 def looked_up(layer: nn.Module, use: Use) -> Terms:
     """A row is read, nothing is multiplied."""
     for weight in layer.parameters(recurse=False):
-        yield parameters("embedding", *zip(("V_in", "d_model"), weight.shape, strict=True))
+        yield parameters("embedding", *zip(("V_in", use.width_name), weight.shape, strict=True))
     yield saved_ids("embedding", *use.rows)
     if isinstance(layer, TokenEmbedding):
-        yield from dropped(layer.dropout, "embedding", use, ("d_model", layer.width))
+        yield from dropped(layer.dropout, "embedding", use, (use.width_name, layer.width))
     for name, _ in layer.named_children():
         yield Inside(name, use)
 
@@ -173,7 +173,7 @@ def _times(number: int) -> tuple[int, ...]:
 
 def recurrent(layer: Recurrent, use: Use) -> Terms:
     """The pre form's h is computed beside g; only that of the last layer is read, and differentiated."""
-    H = ("H", layer.hidden_size)
+    H = (use.units, layer.hidden_size)
     for k in range(layer.num_layers):
         read = ("D", layer.input_size) if k == 0 else ("D", layer.hidden_size * layer.directions)
         yield from _kept_by_steps(use, layer.gates, k, read, H, layer.directions, layer.dropout)
@@ -261,8 +261,8 @@ def output_head(layer: OutputHead, use: Use) -> Terms:
 
 def attention_pooling(layer: AttentionPooling, use: Use) -> Terms:
     """vᵀ tanh(W y_t + b), then a mean of the y_t."""
-    d = ("d_model", layer.project.in_features)
-    yield Inside("project", replace(use, sizes=("d_model", "d_model")))
+    d = (use.width_name, layer.project.in_features)
+    yield Inside("project", replace(use, sizes=(use.width_name, use.width_name)))
     yield parameters("scores", d)
     yield saved("scores", use, *use.rows, d)
     yield products("scores", *use.rows, d)
@@ -271,7 +271,7 @@ def attention_pooling(layer: AttentionPooling, use: Use) -> Terms:
 
 def one_of_all(layer: Pooling, use: Use) -> Terms:
     """Picking one position, or the largest, keeps them all."""
-    yield from kept_input("other", use, ("d_model", use.width or 0))
+    yield from kept_input("other", use, (use.width_name, use.width or 0))
 
 
 TERMS: dict[type[nn.Module], TermsOf] = {

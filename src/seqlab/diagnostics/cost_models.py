@@ -9,6 +9,7 @@ from torch import nn
 
 from seqlab.diagnostics.cost_layers import TERMS, Terms, TermsOf, dropped
 from seqlab.diagnostics.cost_terms import Inside, Use, parameters, products, saved, saved_ids
+from seqlab.layers.encoders import RecurrentEncoder
 from seqlab.models.averaging import AveragingClassifier
 from seqlab.models.bigram import BigramLM
 from seqlab.models.encoder_classifier import EncoderClassifier
@@ -32,7 +33,7 @@ def bigram(model: BigramLM, use: Use) -> Terms:
     """Where the vectors are fixed, nobody needs the gradient by the hidden layer's input."""
     learns = model.embedding.weight.requires_grad
     hidden = replace(use, part="feed-forward", sizes=("d_vector", "d_model"), input_gradient=learns)
-    yield Inside("embedding", use)
+    yield Inside("embedding", replace(use, width_name="d_vector"))
     yield Inside("hidden", hidden)
     yield Inside("output", use)
     yield from loss(use, model.vocab_size)
@@ -66,7 +67,7 @@ def transformer_lm(model: TransformerLM, use: Use) -> Terms:
 
 def guided_lm(model: GuidedLM, use: Use) -> Terms:
     """z + g · ln p: one multiply-add a token forward, one for the gradient by g. Rows of counts are looked up."""
-    rows = (*use.rows, ("V", model.vocab_size))
+    rows = (*use.rows, ("V_guide", model.vocab_size))
     yield Inside("network", use)
     yield products("guide", *rows, backward=1)
     yield saved("guide", use, *rows)
@@ -76,15 +77,16 @@ def guided_lm(model: GuidedLM, use: Use) -> Terms:
 
 
 def encoder_classifier(model: EncoderClassifier, use: Use) -> Terms:
-    yield Inside("embedding", use)
+    yield Inside("embedding", use if model.enter is None else replace(use, width_name="d_vector"))
     if model.enter is not None:
         learns = model.embedding.weight.requires_grad
         yield Inside("enter", replace(use, sizes=("d_vector", "d_model"), input_gradient=learns))
     yield Inside("encoder", replace(use, masked=True))
-    yield Inside("pooling", replace(use, masked=True, width=model.encoder.width))
+    encoded = ("d_encoded" if isinstance(model.encoder, RecurrentEncoder) else "d_model", model.encoder.width)
+    yield Inside("pooling", replace(use, masked=True, width=encoded[1], width_name=encoded[0]))
     each = use.of_each_sequence()
-    yield Inside("output", replace(each, part="output", sizes=("d_model", "V")))
-    yield from dropped(model.dropout.p, "output", each, ("d_model", model.output.in_features))
+    yield Inside("output", replace(each, part="output", sizes=(encoded[0], "V")))
+    yield from dropped(model.dropout.p, "output", each, encoded)
     yield from loss(each, model.classes)
 
 
@@ -130,7 +132,7 @@ def recurrent_translator(model: RecurrentTranslator, use: Use) -> Terms:
     if model.pointer is not None:
         yield products("projections", *source.rows, encoded, d)
     yield Inside("begin", replace(use.of_each_sequence(), sizes=("d_encoded", "d_start")))
-    yield Inside("decoder", replace(use, step_by_step=model.input_feeding))
+    yield Inside("decoder", replace(use, step_by_step=model.input_feeding, units="H_decoder"))
     yield Inside("attention", replace(use, keys=source.length, step_by_step=model.input_feeding))
     yield Inside("combine", replace(use, sizes=("d_joint", "d_model")))
     yield saved("projections", use, *use.rows, d)  # a_t

@@ -4,8 +4,9 @@
 
 Symbols: B sequences, n_t positions (of the target), n_s positions of the source, d_model, heads and head_width (the
 numbers in a head), columns (these and one more, which sums weights), d_ff, m random features, V tokens or classes, H
-units of a recurrent layer that reads D numbers. A symbol that two layers need for two sizes has a number the second
-time: d_ff, d_ff_2.
+units of a recurrent layer that reads D numbers. What models have in two sizes has two names (H and H_decoder, V and
+V_guide, d_model and d_encoded); a symbol that two layers need for two sizes all the same has a number the second time:
+d_ff, d_ff_2.
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ class Use:
     input_gradient   somebody below learns
     number           bytes of an activation
     width            of the vectors, for layers that do not know it themselves (pooling)
+    width_name       what the width of vectors is called that are looked up or pooled
+    units            what the units of a recurrent layer are called
     windowed         a layer with a window sees no further; else as if it were as wide as the text
     masked           lengths are given, so that padding is masked
     step_by_step     it is called once for each position
@@ -120,6 +123,8 @@ class Use:
     input_gradient: bool = True
     number: int = 4
     width: int | None = None
+    width_name: str = "d_model"
+    units: str = "H"
     windowed: bool = True
     masked: bool = False
     step_by_step: bool = False

@@ -211,14 +211,21 @@ class StepSeconds:
 
 
 def step_seconds(
-    model: nn.Module, learning: Learning, training: TrainingSettings, calibration: Callable[[], Calibration]
+    model: nn.Module,
+    learning: Learning,
+    training: TrainingSettings,
+    calibration: Callable[[], Calibration],
+    progress: Callable[[float], None] = lambda share: None,
 ) -> StepSeconds:
     """Of one whole training step; `calibration` is asked for only where a step is too long to be tried whole."""
     making, batches = _sampled(learning)
     chosen = _strata(batches)
     with _untouched(model):
         watched = [_Watched(model, learning, batch) for batch in chosen]
-        quick = [one.whole_seconds(training.accumulate) for one in watched]
+        quick = []
+        for done, one in enumerate(watched, start=1):
+            quick.append(one.whole_seconds(training.accumulate))
+            progress(done / len(watched))
         beside = making + _optimiser_seconds(model, training) + LOOP_SECONDS
         if all(seconds is not None for seconds in quick):
             whole = statistics.fmean(seconds for seconds in quick if seconds is not None) + beside

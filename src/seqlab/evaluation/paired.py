@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqlab.core.errors import UsageError
+from seqlab.core.units import CHANCE, human_p
 from seqlab.evaluation.classification import Z
 from seqlab.evaluation.statistics import LEVEL, holm
-
-ALPHA = round(1 - LEVEL, 9)  # from this p on a difference could well be luck
 
 FLIPS, FLIPPED_AT_ONCE = 9_999, 101  # signs drawn, and how many at a time
 
@@ -44,7 +43,7 @@ class Paired:
     @property
     def luck(self) -> bool:
         """Whether the difference could well be luck; judged after the correction where there is one."""
-        return (self.p if self.adjusted_p is None else self.adjusted_p) >= ALPHA
+        return (self.p if self.adjusted_p is None else self.adjusted_p) >= CHANCE
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -148,29 +147,27 @@ def luck_sentence(model_name: str, baseline_name: str, paired: Paired) -> str:
     value, low, high = paired.difference, paired.low, paired.high
     if paired.a_only == paired.b_only:
         as_many = f"{model_name} is right on as many of {paired.n:,} texts as {baseline_name}"
-        return f"{as_many} (difference {_percents(low, high)}): neither is ahead"
+        return f"{as_many} (difference {_points(low, high)} points): neither is ahead"
     ahead = value > 0
-    size, reach = _percent(abs(value), abs(value)), _percents(*((low, high) if ahead else (-high, -low)), abs(value))
-    figures = f"({reach}; {_p_words(paired)})"
+    reach = _points(*((low, high) if ahead else (-high, -low)), scale=abs(value))
+    by = f"by {_point(abs(value), abs(value))} points on {paired.n:,} texts ({reach}; {_p_words(paired)})"
     if ahead:
         verdict = "this could well be luck" if paired.luck else "more than luck"
-        return f"{model_name} is right on {size} more of {paired.n:,} texts than {baseline_name} {figures}: {verdict}"
+        return f"{model_name} is ahead of {baseline_name} {by}: {verdict}"
     verdict = "the baseline is ahead, which could well be luck" if paired.luck else "the baseline wins, more than luck"
-    return f"{model_name} is BEHIND {baseline_name} by {size} of {paired.n:,} texts {figures}: {verdict}"
+    return f"{model_name} is BEHIND {baseline_name} {by}: {verdict}"
 
 
-def _percent(share: float, scale: float) -> str:
-    """With one decimal; with two or three where the difference (`scale`) is so small that it would vanish."""
+def _point(share: float, scale: float) -> str:
+    """Percentage points with one decimal; with two or three where the difference (`scale`) would vanish."""
     decimals = 1 if scale >= 0.002 else 2 if scale >= 0.0002 else 3
-    return f"{100 * share:.{decimals}f} %".replace("-", "−")
+    return f"{100 * share:.{decimals}f}".replace("-", "−")
 
 
-def _percents(low: float, high: float, scale: float = 1.0) -> str:
-    return f"{_percent(low, scale)} to {_percent(high, scale)}"
+def _points(low: float, high: float, scale: float = 1.0) -> str:
+    return f"{_point(low, scale)} to {_point(high, scale)}"
 
 
 def _p_words(paired: Paired) -> str:
     p = paired.p if paired.adjusted_p is None else paired.adjusted_p
-    digits = 3 if p < 0.1 else 2
-    words = "p < 0.001" if p < 0.001 else f"p = {p:.{digits}f}"
-    return words if paired.adjusted_p is None else f"{words} after Holm's correction"
+    return human_p(p) if paired.adjusted_p is None else f"{human_p(p)} after Holm's correction"

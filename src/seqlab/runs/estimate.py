@@ -38,6 +38,7 @@ from seqlab.training.plan import Learning, measure_validation
 
 BYTES_PER_ITEM = 16  # of a batch: two ids of eight bytes
 MUCH = 0.5  # of the spare memory: a batch that alone takes more is not even made
+MEASURING = "measuring this machine, once: a step is too long to be timed whole"
 LEAST_WIDTH = 8  # that is named as a remedy
 
 
@@ -62,15 +63,18 @@ class Estimate:
     validation: float  # seconds
     traded: Traded | None = None
 
-    def lines(self, steps: int, validations: int) -> list[str]:
-        """seconds = steps · s + validations · v"""
-        s, m = self.step, self.memory
-        whole = steps * s.seconds + validations * self.validation
+    def seconds(self, steps: int, validations: int) -> float:
+        """steps · s + validations · v"""
+        return steps * self.step.seconds + validations * self.validation
+
+    def lines(self, steps: int, validations: int, remark: str = "") -> list[str]:
+        """A `remark` on the time stands behind it."""
+        s, m, whole = self.step, self.memory, self.seconds(steps, validations)
         how = "timed" if s.timed else "from the calibration of this machine"
         spread = f"{human_moment(s.low)} to {human_moment(s.high)}"
         found = [
             f"estimate: {human_moment(s.seconds)} a step ({spread}, {how}), {human_seconds(whole)} for "
-            f"{number_of(steps, 'step')} and {number_of(validations, 'validation')}",
+            f"{number_of(steps, 'step')} and {number_of(validations, 'validation')}{remark}",
             f"memory: at most {human_bytes(m.peak)}; {human_bytes(m.process)} are held now, {human_bytes(m.moments)} "
             f"for the optimiser, {human_bytes(m.step)} for a step, {human_bytes(m.reading)} for measuring",
         ]
@@ -263,17 +267,21 @@ def estimate(
     """Time for whoever listens. A calibration is made (once) only where a step is too long to be tried."""
 
     def calibration() -> Calibration:
-        with reporter.task("measuring this machine (once)", 1.0):
+        with reporter.task(MEASURING, 1.0):
             return calibration_of(progress=reporter.advance)
 
     training = settings.training
-    step = step_seconds(model, learning, training, calibration)
+    with reporter.task("timing a step", 1.0):
+        step = step_seconds(model, learning, training, calibration, reporter.advance)
     traded = None
     if training.recompute and can_recompute(model):
         with recomputing(model, on=False):
             without = memory_of(model, training, rehearse_memory(model, learning))
-            traded = Traded(without, step_seconds(model, learning, training, calibration).seconds)
-    return Estimate(memory, step, measure_validation(model, validate), traded)
+            with reporter.task("timing a step without --recompute", 1.0):
+                before = step_seconds(model, learning, training, calibration, reporter.advance)
+            traded = Traded(without, before.seconds)
+    with reporter.task("timing a validation", None):
+        return Estimate(memory, step, measure_validation(model, validate), traded)
 
 
 def validations_in(steps: int, every: int) -> int:

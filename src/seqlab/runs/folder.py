@@ -316,6 +316,13 @@ def read_config(path: str | Path, kind: str) -> dict[str, Any]:
     return table
 
 
+def record_of(path: str | Path) -> dict[str, Any]:
+    """The record of a run's settings.toml as it was written; empty where there is none, or somebody edited it."""
+    table = read_toml(Path(path))
+    signature, record = table.pop("sha256", None), table.get("record")
+    return record if isinstance(record, dict) and signature == _signature(table) else {}
+
+
 @contextlib.contextmanager
 def numbered_folder(parent: Path, stem: str) -> Iterator[Path]:
     """Make the first of stem-1, stem-2, … that does not exist; remove it again if it is still empty at the end."""

@@ -16,7 +16,7 @@ from seqlab.core.reporting import Reporter
 from seqlab.core.seeding import initialising, seed_dropout
 from seqlab.core.settings.fields import to_table, with_changes
 from seqlab.core.state import pack, unpack
-from seqlab.core.units import number_of, parse_budget
+from seqlab.core.units import human_moment, number_of, parse_budget
 from seqlab.diagnostics.forecast import give_back
 from seqlab.runs.conflicts import refuse_shorter
 from seqlab.runs.estimate import Estimate, check_memory, check_weights, estimate, validations_in
@@ -34,6 +34,7 @@ from seqlab.training.optim import optimiser_facts, optimiser_for
 from seqlab.training.plan import Learning, StepCount, count_steps, make_plan, plan_steps
 
 FEW_STEPS = 20
+FAR_OFF = 0.25  # of a time budget: an estimate that differs by more is explained
 SAVE_SECONDS = 30.0  # a crash costs at most this much work
 
 
@@ -99,8 +100,25 @@ class Session:
         assert self.plan is not None
         if self.expected is not None:
             steps = self.plan.steps - self.position.step
-            for line in self.expected.lines(steps, validations_in(steps, self.plan.eval_every)):
+            validations = validations_in(steps, self.plan.eval_every)
+            remark = self._why_not_the_budget(self.expected.seconds(steps, validations))
+            for line in self.expected.lines(steps, validations, remark):
                 self.reporter.note(line)
+
+    def _why_not_the_budget(self, whole: float) -> str:
+        """A time budget is made into steps by a timing of its own: the machine may have been faster or slower then."""
+        assert self.expected is not None
+        budget, then = self.settings.training.budget, self.record.get("seconds_per_step")
+        asked, now = parse_budget(budget).seconds, self.expected.step.seconds
+        if asked is None or then is None or self.position.step:
+            return ""
+        left = max(1e-3, asked - self.position.seconds)
+        if abs(whole / left - 1) <= FAR_OFF or abs(now / then - 1) <= FAR_OFF / 2:
+            return ""
+        speed = "faster" if then < now else "slower"
+        return (
+            f"; --budget {budget} bought so many at {human_moment(then)} a step: the machine was {speed} at that moment"
+        )
 
     def _warn_of_few_steps(self) -> None:
         budget, steps = self.settings.training.budget, self.record["steps"]
@@ -228,8 +246,9 @@ def begin(
     asked: dict[str, Any],
     parent: Run | None,
     reporter: Reporter,
+    recorded: StepCount | None = None,
 ) -> Session:
-    """A new session, planned and ready; nothing is written before `open_folder`."""
+    """A new session, planned and ready; nothing is written before `open_folder`. Recorded steps are not timed."""
     begun = time.perf_counter()
     seed_dropout(settings.training.seed)
     settings = task.settle(settings, data)
@@ -242,7 +261,11 @@ def begin(
     count, fitting, expected = StepCount(0), time.perf_counter() - begun, None
     if learning is not None:
         expected = _expected(task, settings, data, model, learning, reporter)
-        count, every = plan_steps(model, learning, settings.training, lambda: task.validate(model, data))
+        count, every = (
+            plan_steps(model, learning, settings.training, lambda: task.validate(model, data))
+            if recorded is None
+            else (recorded, settings.training.eval_every)
+        )
         give_back()
         settings = with_changes(settings, {"training": {"eval_every": every}})
     record = _record(task, data, model, asked, parent) | count.facts()
@@ -259,7 +282,8 @@ def _expected(
     task: Task, settings: Any, data: Any, model: nn.Module, learning: Learning, reporter: Reporter
 ) -> Estimate | None:
     """Refuses what would not fit into memory; how long it takes is found out for whoever listens."""
-    memory = check_memory(task, settings, model, learning, data)
+    with reporter.task("rehearsing a step: will it fit into memory?", None):
+        memory = check_memory(task, settings, model, learning, data)
     try:
         if not reporter.listening:
             return None

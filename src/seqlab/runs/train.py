@@ -12,13 +12,14 @@ from seqlab.core.files import make_folder
 from seqlab.core.machine import usable_cores
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import check_threads, cost_flags, from_table, with_flags
-from seqlab.core.units import number_of
+from seqlab.core.units import number_of, parse_budget
 from seqlab.runs.conflicts import longer_budget, refuse_conflicts
-from seqlab.runs.folder import RunFolder, check_writable, numbered_folder, read_config
+from seqlab.runs.folder import RunFolder, check_writable, numbered_folder, read_config, record_of
 from seqlab.runs.run import Run, load, open_settings
 from seqlab.runs.session import begin, go_on, open_folder
 from seqlab.runs.task import Kept, Task
 from seqlab.training.determinism import deterministic
+from seqlab.training.plan import StepCount
 
 
 def train(
@@ -78,8 +79,9 @@ def _start(
         if data is None:
             with reporter.task("reading the data", None):
                 data = task.prepare(settings, reporter, None if parent is None else Kept(parent.kept))
+        recorded = _recorded_steps(task, settings, said, config, data, reporter)
         with reporter.task("planning the training", None):
-            session = begin(task, folder, settings, data, said, parent, reporter)
+            session = begin(task, folder, settings, data, said, parent, reporter, recorded)
         session.stop = stop
         _claim(folder, held)
         open_folder(session)
@@ -100,6 +102,22 @@ def asked_settings(
     settings = task.fill(with_flags(base, said))
     task.check(settings, said)
     return settings
+
+
+def _recorded_steps(
+    task: Task, settings: Any, said: Mapping[str, Any], config: Any, data: Any, reporter: Reporter
+) -> StepCount | None:
+    """The steps that a time bought in the run that is repeated; none where anything else is asked for than then."""
+    if config is None or said.keys() - {*task.may_move, *cost_flags(task.settings_type)}:
+        return None
+    record, budget = record_of(config), settings.training.budget
+    if not record.get("steps") or parse_budget(budget).seconds is None or record["checksums"] != data.checksums:
+        return None
+    steps = number_of(record["steps"], "step")
+    reporter.note(
+        f"repeating the {steps} that --budget {budget} bought in {config}; say a --budget to have it timed anew"
+    )
+    return StepCount(record["steps"], record.get("seconds_per_step"), record.get("seconds_per_validation"))
 
 
 def _new_folder(folder: RunFolder | None, task: Task, settings: Any, held: contextlib.ExitStack) -> RunFolder:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,11 @@ from tests.workflows.classify.conftest import reviews
 from seqlab.core.errors import DataError
 from seqlab.data.words import read_words
 from seqlab.diagnostics.attribution import Pushes
+from seqlab.evaluation.calibration import softmax
+from seqlab.evaluation.classification import figures_of
 from seqlab.workflows.classify import errors
 from seqlab.workflows.classify.errors_page import coloured
+from seqlab.workflows.classify.errors_words import findings
 from seqlab.workflows.classify.explain import pushes_of
 from seqlab.workflows.classify.train import train_classifier
 from seqlab.workflows.classify.whole_report import report_classifier
@@ -47,6 +51,28 @@ def test_the_page_of_an_averaging_network(table: Path, tmp_path: Path, few_exami
         predicted = run.predict([mistake.text])[0]
         assert predicted.label == run.labels[mistake.example.direction[1]] != run.labels[mistake.example.direction[0]]
     assert len(re.findall(r'<div class="text">', page)) == len(found.mistakes)
+
+
+def test_the_findings_name_confusions_and_what_mends_them(table: Path, tmp_path: Path, few_examined: None) -> None:
+    train_classifier(table, out=tmp_path / "run", threads=1, ngrams=1, bucket_bits=14, batch=32)
+    _, found = report_classifier(tmp_path / "run", threads=1)
+    truth, logits = np.repeat([0, 1], 50), np.tile([1.0, 0.0], (100, 1))
+    logits[:3] = 0.0, 1.0
+    causes = replace(
+        found.causes,
+        errors=53,
+        counts=dict.fromkeys(found.causes.counts, 0) | {"opening": 28},
+        applicable=dict.fromkeys(found.causes.counts, 28),
+        base_rates=dict.fromkeys(found.causes.counts, (0, 110)),
+    )
+    measured = replace(found.measured, truth=truth, logits=logits, figures=figures_of(truth, softmax(logits), "ab"))
+    said = findings(replace(found, causes=causes, measured=measured), ["a", "b"])
+    assert said[0].startswith("53 of 100 test texts are decided wrongly: 53.0 % (")
+    assert said[0].endswith("Most often: b taken for a (50), a taken for b (3).")
+    opening = (
+        "  opening (keeping only the first sentence): mends 28 of 28 errors, upsets 0 of 110 right decisions, +100 % ("
+    )
+    assert said[3].startswith(opening)
 
 
 def test_the_page_of_a_recurrent_network(table: Path, tmp_path: Path, few_examined: None) -> None:

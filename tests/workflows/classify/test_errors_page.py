@@ -39,7 +39,7 @@ def values(found: Causes, mistakes: list[Mistake] | None = None, challenge: Any 
     measured: Any = SimpleNamespace(figures=SimpleNamespace(accuracy=SimpleNamespace(value=0.75)))
     data: Any = SimpleNamespace(labels=LABELS)
     slices = [(Slice("short", "texts of one word", np.ones(4, bool)), Rate(1, 4))]
-    return error_values(run, data, measured, ErrorAnalysis(slices, challenge, found, mistakes or []))
+    return error_values(run, data, ErrorAnalysis(slices, challenge, found, mistakes or [], measured))
 
 
 def test_only_an_excess_that_may_be_nothing_could_be_luck() -> None:

@@ -15,6 +15,7 @@ from tests.workflows.classify.conftest import reviews
 import seqlab
 from seqlab.core.errors import DataError, UsageError
 from seqlab.core.reporting import Reporter
+from seqlab.workflows.classify.measure import what_to_try
 from seqlab.workflows.classify.train import train_classifier
 
 SMALL = {
@@ -334,3 +335,20 @@ def test_few_validation_texts_do_not_make_predictions_absurdly_sure(
     run = train_classifier(write_table(rows), out=tmp_path / "run", threads=1, bucket_bits=20)
     assert run.final["temperature"] > 1 / 3
     assert max(run.predict(["good film"])[0].probabilities.values()) < 0.9999
+
+
+@pytest.mark.parametrize(
+    ("changed", "hint"),
+    [
+        ({}, "after 10 steps the model was still getting better: try --budget 20epochs"),
+        ({"test": None}, "after 10 steps the model was still getting better: try --budget 20epochs"),
+        ({"best_step": 8}, None),  # it had been better before
+        ({"step": 500, "best_step": 500}, None),
+        ({"step": 0, "best_step": 0}, None),
+        ({"baselines": [{"accuracy": 0.9}, {"accuracy": None}]}, None),
+    ],
+)
+def test_a_longer_budget_is_named_where_it_may_help(changed: dict[str, Any], hint: str | None) -> None:
+    final: dict[str, Any] = {"test": {"accuracy": 0.91}, "validation": {"accuracy": 0.9}, "step": 10, "best_step": 10}
+    final |= {"texts": 2160, "baselines": [{"accuracy": 0.93}, {"accuracy": None}]}
+    assert what_to_try(final | changed, train_texts=1080) == hint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -80,6 +81,16 @@ def test_parts_of_every_preset_add_up(task: str, kind: str, size: str | None) ->
             ("formula_saved", "saved_bytes"),
         ):
             assert value_of(part[formula], found["symbols"]) == part[value], (part["name"], formula)
+
+
+@pytest.mark.parametrize(("task", "kind", "size"), PRESETS)
+def test_every_symbol_of_a_preset_has_a_name_and_a_meaning_of_its_own(task: str, kind: str, size: str | None) -> None:
+    pointer = {"pointer": True} if task == "translate" else {}
+    found = asked(task, model=kind, **pointer, **({} if size is None else {"size": size}))
+    meanings = {name: meaning for name, _, meaning in words.symbols(found)}
+    assert all(meanings.values()), meanings
+    assert len(set(meanings.values())) == len(meanings)
+    assert not [name for name in meanings if re.search(r"_\d+$", name)]
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -240,7 +240,12 @@ def final(value: float, step: int = 5, **simple: float) -> dict[str, Any]:
 def test_whoever_is_ahead_is_named_in_one_sentence() -> None:
     assert words.who_is_ahead(final(2.0, xz=2.1, ppmd=2.0)) is None
     one = words.who_is_ahead(final(2.0, xz=2.1, ppmd=1.9))
-    assert one == "ppmd is ahead of this model on the test text; a longer --budget may change that"
+    learns = "on learning from the text that is compressed"
+    assert one == f"ppmd is ahead of this model on the test text; unlike the model it goes {learns}"
+    two = words.who_is_ahead(final(2.0, 0, xz=1.8, ppmd=1.9))
+    assert two == f"xz and ppmd are ahead of this model on the test text; unlike the model they go {learns}"
+    mixed = words.who_is_ahead(final(2.0, xz=1.8, uniform=1.95))
+    assert mixed == "xz and uniform are ahead of this model on the test text; a longer --budget may change that"
     three = words.who_is_ahead(final(2.0, 0, xz=1.8, ppmd=1.9, uniform=1.95, other=3.0))
     assert three == "xz, ppmd and uniform are ahead of this model on the test text"
 

@@ -20,6 +20,7 @@ from seqlab.data.prepare import split_bounds
 from seqlab.data.sources import open_text
 from seqlab.evaluation.surprisal import ModelScorer
 from seqlab.models.build import build_lm_from_settings
+from seqlab.training import plan as planning
 from seqlab.training.checkpoint import load_tensors
 from seqlab.training.plan import count_steps, validations_on_the_way
 from seqlab.workflows.lm import measure
@@ -151,6 +152,24 @@ def test_recorded_settings_run_again_to_the_same_bits(small_text: Path, tmp_path
     seqlab.train_lm(small_text, out=tmp_path / "1", model="rnn", **tiny)
     seqlab.train_lm(out=tmp_path / "2", config=tmp_path / "1" / "settings.toml", threads=1)
     assert same_weights(tmp_path / "1", tmp_path / "2")
+
+
+def test_a_time_budget_is_repeated_with_the_steps_that_it_bought(
+    small_text: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = [0.5, 0.25, 0.25]
+    monkeypatch.setattr(planning, "measure_step", lambda *_: seconds.pop(0))
+    monkeypatch.setattr(planning, "measure_validation", lambda *_: 0.0)
+    first = seqlab.train_lm(small_text, out=tmp_path / "1", model="rnn", guide="none", **tiny | {"budget": "10s"})
+    config = tmp_path / "1" / "settings.toml"
+    again = seqlab.train_lm(out=tmp_path / "2", config=config, threads=1)
+    assert (first.record["steps"], again.record["steps"]) == (20, 20)
+    assert same_weights(tmp_path / "1", tmp_path / "2")
+    assert again.files.identity == first.files.identity
+    assert seqlab.train_lm(out=tmp_path / "3", config=config, threads=1, budget="10s").record["steps"] == 40
+    (tmp_path / "edited.toml").write_text(config.read_text().replace("seed = 0", "seed = 1"))
+    edited = seqlab.train_lm(out=tmp_path / "4", config=tmp_path / "edited.toml", threads=1)
+    assert edited.record["steps"] == 40
 
 
 def test_early_stopping_keeps_the_best_weights(small_text: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:

@@ -164,8 +164,8 @@ def test_a_comparison_names_its_conditions() -> None:
     against = {"de": Difference(1.5, (0.2, 2.8), 0.03, 1999), "fr": Difference(-1.0, (-9.0, 7.0), 0.8, 12)}
     two = "one seed each: this compares two runs, not two recipes; `translate compare` compares recipes"
     assert Evaluated(runs, "test", [], runs, against).sentences() == [
-        f"de: ahead of runs/b by 1.50 BLEU on 1,999 sentences (95 %: +0.20 to +2.80; p = 0.030): more than luck; {two}",
-        "fr: BEHIND runs/b by 1.00 BLEU on 12 sentences (95 %: -9.00 to +7.00; p = 0.800): could well be luck; "
+        f"de: ahead of runs/b by 1.50 BLEU on 1,999 sentences (95 %: +0.20 to +2.80; p = 0.03): more than luck; {two}",
+        "fr: BEHIND runs/b by 1.00 BLEU on 12 sentences (95 %: -9.00 to +7.00; p = 0.8): could well be luck; "
         f"only 12 sentences: the interval is unreliable; {two}",
     ]
     ahead: Any = SimpleNamespace(name="fr", ahead=against["fr"])

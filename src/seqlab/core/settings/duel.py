@@ -19,7 +19,7 @@ from seqlab.core.settings.fields import (
     setting,
     with_flags,
 )
-from seqlab.core.settings.lm import LMSettings, model_fields
+from seqlab.core.settings.lm import LMSettings, check_watched, model_fields
 from seqlab.core.settings.training import OPTIMISERS, TrainingSettings
 
 MATCHES = ("parameters", "flops", "time")
@@ -48,6 +48,7 @@ class Rules:
     matches: tuple[str, ...] = ("time",)  # what can be made equal
     budget: str = TrainingSettings().budget  # of each model, if nobody says
     own_kind: Callable[[str], bool] = lambda kind: False  # somebody's own model, which may have any setting
+    check_kind: Callable[[str, Mapping[str, Any]], None] = lambda kind, said: None  # refuses what one of them has not
     flag: str = "models"  # that names who competes
     noun: str = "model"  # and what they are
 
@@ -66,6 +67,7 @@ LM_RULES = Rules(
     command=("lm", "compare"),
     matches=MATCHES,
     own_kind=lambda kind: model_fields(kind) is None,
+    check_kind=lambda kind, said: check_watched(kind, said.get("watch_gradients")),
 )
 OPTIMISER_RULES: Rules = dataclasses.replace(
     LM_RULES,
@@ -117,6 +119,8 @@ def check_duel(duel: DuelSettings, said: Mapping[str, Any], rules: Rules) -> tup
         if name in rules.elsewhere:
             raise UsageError(f"--{dashed(name)} is not a choice for a duel: {rules.elsewhere[name]}")
     check_settings(with_flags(rules.settings_type(), said))
+    for kind in kinds:
+        rules.check_kind(kind, said)
     known = flags_of(rules.settings_type)
     own = any(rules.own_kind(kind) for kind in kinds)  # may have anything
     for name in said:

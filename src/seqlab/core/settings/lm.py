@@ -329,6 +329,7 @@ def model_fields(kind: str) -> set[str] | None:
 def check_said(settings: LMSettings, said: Collection[str]) -> None:
     """Refuse what a person said of a model that has no such thing."""
     kind, known = settings.model.kind, model_fields(settings.model.kind)
+    check_watched(kind, settings.training.watch_gradients)
     for name, (group, f) in flags_of(LMSettings).items():
         if name not in said:
             continue
@@ -338,6 +339,11 @@ def check_said(settings: LMSettings, said: Collection[str]) -> None:
             if group == "training":
                 check_trains_so(f, kind)
             raise UsageError(f"model '{kind}' has no setting '{name}'{nearest(name, known)}")
+
+
+def check_watched(kind: str, watch_gradients: int | None) -> None:
+    if watch_gradients and kind == "bigram":
+        raise UsageError("--watch-gradients: a bigram carries nothing over time; leave it out")
 
 
 def _how_fitted(kind: str) -> str:

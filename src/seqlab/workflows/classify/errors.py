@@ -16,7 +16,7 @@ from seqlab.evaluation.classification import Rate, or_null
 from seqlab.evaluation.slices import Slice, leaning_of, slice_errors, slices_of, words_seen
 from seqlab.workflows.classify.data import Prepared
 from seqlab.workflows.classify.explain import pushes_of
-from seqlab.workflows.classify.measure import Measured
+from seqlab.workflows.classify.measure import Measured, part_json
 from seqlab.workflows.classify.run import ClassifierRun
 
 # Texts that are examined: each is decided again some hundred times.
@@ -42,9 +42,12 @@ class ErrorAnalysis:
     challenge: ChallengeResult | None
     causes: Causes
     mistakes: list[Mistake]
+    measured: Measured  # on the same texts
 
     def as_json(self) -> dict[str, Any]:
         return {
+            "figures": {"part": self.measured.part, "temperature": self.measured.temperature}
+            | part_json(self.measured),
             "slices": [
                 {"name": one.name, "n": rate.n, "errors": rate.hits, "interval": [rate.low, rate.high]}
                 for one, rate in self.slices
@@ -97,7 +100,7 @@ def analyse_errors(run: ClassifierRun, data: Prepared, measured: Measured, repor
             pushes = pushes_of(run, text, chosen, true)
             mistakes.append(Mistake(example, row, text, pushes, found.get(example.index)))
             reporter.advance(done)
-    return ErrorAnalysis(slices, challenge, causes, mistakes)
+    return ErrorAnalysis(slices, challenge, causes, mistakes, measured)
 
 
 def _slices(data: Prepared, texts: Sequence[str], wrong: Any, clusters: Any) -> list[tuple[Slice, Rate]]:

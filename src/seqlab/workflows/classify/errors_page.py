@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from seqlab.diagnostics.attribution import Pushes
-from seqlab.evaluation.causes import LONGEST, Causes
+from seqlab.evaluation.causes import Causes
 from seqlab.evaluation.challenge import ChallengeResult, sentiment_classes
 from seqlab.evaluation.edits import KINDS, MEANINGS
 from seqlab.pages.class_charts import slice_picture
@@ -16,31 +16,37 @@ from seqlab.pages.render import embedded
 from seqlab.runs.run import Run
 from seqlab.workflows.classify.data import Prepared
 from seqlab.workflows.classify.errors import ErrorAnalysis, Mistake
+from seqlab.workflows.classify.errors_words import (
+    causes_sentence,
+    challenge_sentence,
+    excess,
+    percent,
+    shuffled_sentence,
+)
 from seqlab.workflows.classify.explain import method_of
-from seqlab.workflows.classify.measure import Measured
 
 CHOSEN, RIGHT = (213, 94, 0), (0, 114, 178)  # Okabe and Ito's vermilion and blue
 STRONGEST = 0.55  # opacity of the strongest push: dark text stays legible on it
 SHOWN_WORDS = 240  # of a text; of a longer one its beginning and its end
 
 
-def error_values(run: Run, data: Prepared, measured: Measured, errors: ErrorAnalysis | None) -> dict[str, Any]:
+def error_values(run: Run, data: Prepared, errors: ErrorAnalysis | None) -> dict[str, Any]:
     """What the template shows of the errors; nothing without an analysis."""
     if errors is None:
         return {"slices_picture": None}
-    overall = 1 - measured.figures.accuracy.value
+    overall = 1 - errors.measured.figures.accuracy.value
     rates = [(one.name, rate.value, rate.low, rate.high, rate.n) for one, rate in errors.slices if rate.n]
     return {
         "slices_picture": embedded(slice_picture(rates, overall)),
         "slices": [(one.name, one.explanation) for one, rate in errors.slices if rate.n],
         "challenge": _challenge_rows(errors.challenge),
-        "challenge_sentence": _challenge_sentence(errors.challenge),
+        "challenge_sentence": challenge_sentence(errors.challenge),
         "method": _method(run, errors.mistakes),
         "directions": _directions(errors.mistakes, data),
-        "causes_sentence": _causes_sentence(errors.causes),
+        "causes_sentence": causes_sentence(errors.causes),
         "causes": _cause_rows(errors.causes),
         "no_cause": f"{errors.causes.none:,} of {len(errors.causes.examined):,}",
-        "shuffled": _shuffled(errors.causes),
+        "shuffled": shuffled_sentence(errors.causes),
     }
 
 
@@ -58,22 +64,11 @@ def _challenge_rows(found: ChallengeResult | None) -> list[list[str]]:
             one.kind,
             f"{one.pairs:,}",
             f"{one.texts_right:,} of {one.texts:,}",
-            f"{one.pairs_right:,} ({_percent(one.pairs_right, one.pairs)})",
-            f"{one.unchanged:,} ({_percent(one.unchanged, one.pairs)})",
+            f"{one.pairs_right:,} ({percent(one.pairs_right, one.pairs)})",
+            f"{one.unchanged:,} ({percent(one.unchanged, one.pairs)})",
         ]
         for one in (*found.kinds, found.total)
     ]
-
-
-def _challenge_sentence(found: ChallengeResult | None) -> str:
-    if found is None:
-        return ""
-    total = found.total
-    return (
-        f"Of {total.pairs:,} pairs both texts are right in {total.pairs_right:,} "
-        f"({_percent(total.pairs_right, total.pairs)}); in {total.unchanged:,} the decision does not change at all, "
-        "though the sense does."
-    )
 
 
 def _directions(mistakes: list[Mistake], data: Prepared) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -135,48 +130,13 @@ def _word(word: str, push: float, strongest: float) -> Markup:
     return Markup('<span style="{}" title="{:+.3f}">{}</span>').format(style, push, word)
 
 
-def _causes_sentence(causes: Causes) -> str:
-    examined = len(causes.examined)
-    if not causes.errors:
-        return "There is no error to examine."
-    which = f"All {causes.errors:,} errors were examined"
-    if examined < causes.errors:
-        which = f"Of {causes.errors:,} errors {examined:,}, drawn at random from texts up to {LONGEST:,} characters, "
-        which += "were examined"
-    supported = f"{examined - causes.none:,} have a cause that a test on the model supports"
-    telling = (
-        f"Mended more often than luck explains: {', '.join(causes.telling)}."
-        if causes.telling
-        else (
-            "No kind of edit mends errors more often than it upsets right decisions: none of them explains the errors."
-        )
-    )
-    return f"{which}: {supported}, {causes.none:,} have none. {telling}"
-
-
 def _cause_rows(causes: Causes) -> list[list[str]]:
     rows = []
     for kind in KINDS:
         mended, tried = causes.counts[kind], causes.applicable[kind]
         upset, controls = causes.base_rates[kind]
         shares = [
-            f"{part:,} of {whole:,} ({_percent(part, whole)})" for part, whole in ((mended, tried), (upset, controls))
+            f"{part:,} of {whole:,} ({percent(part, whole)})" for part, whole in ((mended, tried), (upset, controls))
         ]
-        rows.append([kind, MEANINGS[kind], *shares, _excess(*causes.excess(kind))])
+        rows.append([kind, MEANINGS[kind], *shares, excess(*causes.excess(kind))])
     return rows
-
-
-def _excess(value: float, low: float, high: float) -> str:
-    if value != value:
-        return "–"
-    luck = "" if low > 0 or high < 0 else ": could be luck"
-    return f"{100 * value:+.0f} % ({100 * low:+.0f} to {100 * high:+.0f}){luck}"
-
-
-def _shuffled(causes: Causes) -> str:
-    changed, tried = causes.shuffled
-    return f"Shuffling the words changed the decision in {changed:,} of {tried:,} texts."
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.0f} %" if whole else "–"

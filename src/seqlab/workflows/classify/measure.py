@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqlab.core.reporting import Reporter
+from seqlab.core.units import number_of
 from seqlab.data.word_ids import IdRows
 from seqlab.evaluation.calibration import Calibration, calibration, fit_temperature, softmax
 from seqlab.evaluation.classification import Classification, accuracy_of, figures_of
@@ -23,6 +25,7 @@ VALIDATION_ERRORS = "validation_error_rate"  # logged beside each validation
 QUICK_WORDS = 100_000  # read on the way; all validation texts are read at the end
 LIKELY = 0.5  # ln T: temperatures between a third and three, unless many texts say otherwise
 HELD_OUT = ("validation", "test")
+FEW_STEPS, MANY_TIMES = 100, 10  # so few may be too few; as many times of them are worth a try
 
 
 def quick_validation(model: Any, data: Prepared) -> Score:
@@ -97,6 +100,17 @@ def measure_run(run: Run, data: Prepared, reporter: Reporter) -> dict[str, Any]:
         "verdict": [row.sentence for row in compared if row.sentence],
         "headline": {"label": f"accuracy ({best.part})", "value": accuracy.value},
     }
+
+
+def what_to_try(final: dict[str, Any], train_texts: int) -> str | None:
+    """A longer budget, where a baseline is ahead of a model whose few steps ended while it was still getting better."""
+    accuracy = final["test" if final["test"] else "validation"]["accuracy"]
+    behind = any(row["accuracy"] is not None and row["accuracy"] > accuracy for row in final["baselines"])
+    steps, still_learning = final["step"], final["best_step"] == final["step"]
+    if not behind or not still_learning or not 0 < steps < FEW_STEPS:
+        return None
+    epochs = math.ceil(MANY_TIMES * final["texts"] / train_texts)
+    return f"after {number_of(steps, 'step')} the model was still getting better: try --budget {epochs}epochs"
 
 
 def part_json(measured: Measured) -> dict[str, Any]:

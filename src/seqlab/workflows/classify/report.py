@@ -19,9 +19,11 @@ from seqlab.runs.run import Run
 from seqlab.workflows.classify.data import Prepared
 from seqlab.workflows.classify.errors import ErrorAnalysis
 from seqlab.workflows.classify.errors_page import error_values
+from seqlab.workflows.classify.errors_words import calibration_sentence
 from seqlab.workflows.classify.measure import Measured, deciding_part, measure_part
 
 SHOWN_CLASSES = 50
+DIAGONAL = "On the diagonal, of the texts decided with 80 % confidence 80 % are right."
 FEW_CLASSES = 5  # whose confusions need no wide picture
 
 
@@ -36,7 +38,7 @@ def write_report(run: Run, data: Prepared, errors: ErrorAnalysis | None = None) 
     if picture is not None:
         write_bytes(run.folder / "loss.png", picture)
     write_text(run.folder / "predictions.csv", predictions_table(data, measured))
-    values = _values(run, data, final, measured) | error_values(run, data, measured, errors)
+    values = _values(run, data, final, measured) | error_values(run, data, errors)
     values |= {"title": title, "loss_curve": None if picture is None else embedded(picture)}
     write_text(run.files.report_file, render("classify.html.j2", **values))
 
@@ -91,7 +93,7 @@ def _values(run: Run, data: Prepared, final: Line, measured: Measured) -> dict[s
         "confusion_picture": confusion,
         "few_classes": len(data.labels) <= FEW_CLASSES,
         "reliability_picture": _reliability(measured),
-        "calibration": _calibration_words(measured),
+        "calibration": f"{calibration_sentence(measured)} {DIAGONAL}",
         "leaks": data.leaks,
         "notes": data.notes,
         "settings": settings_rows(run.settings),
@@ -132,11 +134,3 @@ def _reliability(measured: Measured) -> str:
     before, after = measured.before, measured.after
     title = f"Confidence and accuracy on the {measured.part} texts"
     return embedded(reliability_picture(_bins(before), _bins(after), before.ece, after.ece, title))
-
-
-def _calibration_words(measured: Measured) -> str:
-    return (
-        f"Expected calibration error: {measured.before.ece:.4f} as trained, {measured.after.ece:.4f} with the logits "
-        f"divided by {measured.temperature:.3f}, the temperature that fits the validation texts best; predictions "
-        "use it. On the diagonal, of the texts decided with 80 % confidence 80 % are right."
-    )

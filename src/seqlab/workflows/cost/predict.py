@@ -61,7 +61,7 @@ class Calibrating:
     reporter: Reporter
 
     def __call__(self) -> Calibration:
-        with self.reporter.task("measuring this machine (once)", 1.0):
+        with self.reporter.task("measuring this machine, once", 1.0):
             return calibration_of(self.file, anew=self.anew, progress=self.reporter.advance)
 
 

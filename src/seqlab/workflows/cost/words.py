@@ -21,22 +21,27 @@ TEXTBOOK_NOTES = (
     "constants: four projections, two products of scores and mixing"
 )
 FORMULAS = ("operations, forward", "parameters", "bytes kept")
+SYMBOLS_OF = {
+    "lm": {"n_t": "tokens of a sequence", "V": "tokens to choose from"},
+    "classify": {"n_t": "words of a text, or its n-grams", "V": "classes to choose from"},
+    "translate": {"n_t": "tokens of a target sentence", "V": "tokens to choose from"},
+}
 SYMBOLS = {
     "B": "sequences of a step",
-    "n_t": "positions of a sequence, or of a target",
-    "n_s": "positions of a source",
-    "d_model": "width of the vectors",
+    "n_s": "tokens of a source sentence",
+    "d_model": "numbers in the vector of a token",
     "d_ff": "units of a feed-forward network",
     "d_in": "numbers that a projection reads",
     "d_out": "numbers that a projection writes",
-    "d_vector": "width of word vectors",
-    "d_encoded": "width of what the encoder writes",
+    "d_vector": "numbers in a word vector",
+    "d_encoded": "numbers in a vector that the encoder writes",
     "d_start": "numbers that the decoder starts from",
-    "d_joint": "decoder's state and what it attends to, side by side",
+    "d_joint": "numbers of the decoder's state and of what it attends to, side by side",
     "D": "numbers that a recurrent layer reads",
     "H": "units of a recurrent layer",
+    "H_decoder": "units of the decoder",
     "H_out": "units that are carried on",
-    "V": "tokens or classes to choose from",
+    "V_guide": "tokens that the guide has counted",
     "V_in": "rows of a table that is looked up",
     "heads": "attention heads",
     "kv_heads": "heads of keys and values",
@@ -128,8 +133,9 @@ def formulas(found: CostEstimate) -> list[tuple[str, list[tuple[str, str, str]]]
 
 def symbols(found: CostEstimate) -> list[tuple[str, int, str]]:
     """What each symbol is here; one with a number at its end is the same of another layer."""
+    known = SYMBOLS | SYMBOLS_OF[found.request.task]
     return [
-        (name, value, SYMBOLS.get(name) or SYMBOLS.get(re.sub(r"_\d+$", "", name), ""))
+        (name, value, known.get(name) or known.get(re.sub(r"_\d+$", "", name), ""))
         for name, value in found.cost.symbols.items()
     ]
 

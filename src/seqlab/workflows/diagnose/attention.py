@@ -23,6 +23,7 @@ from seqlab.diagnostics.attention_maps import (
     attention_of,
     head_figures,
     loss_without,
+    what_is_without,
 )
 from seqlab.pages.attention_charts import change_chart, head_maps, place_chart
 from seqlab.pages.render import embedded, render
@@ -35,8 +36,7 @@ HEADER = ["head", "layer", "looks at", "entropy", "evenness", "distance", "loss 
 RARE = 0.2  # of the tokens
 NOTES = (
     "Entropy in nats; evenness: its share of the entropy of even attention; distance in tokens; loss: by how much it "
-    "is higher when the head adds nothing (a pointer never copies, what sums up takes the plain mean), paired over the "
-    "sequences, each interval for itself"
+    "is higher when {without}, paired over the sequences, each interval for itself"
 )
 
 
@@ -79,6 +79,7 @@ class AttentionDiagnosis:
     loss: float
     unit: str
     basis: str
+    notes: str  # what the columns are, of the layers that are there
     page: Path
 
     @property
@@ -141,7 +142,8 @@ def diagnose_attention(
                 rows.append(_row(loaded, subject, layers[number], number, head, before))
                 reporter.advance(done)
     basis = f"the run {loaded.name} (step {loaded.step:,}) on {subject.what}"
-    found = AttentionDiagnosis(loaded.name, rows, float(before.double().mean()), subject.unit, basis, page)
+    notes = NOTES.format(without=what_is_without(loaded.model, [row.layer for row in rows]))
+    found = AttentionDiagnosis(loaded.name, rows, float(before.double().mean()), subject.unit, basis, notes, page)
     write_text(page, _page(found, layers, settings.shown))
     return found
 
@@ -189,7 +191,7 @@ def _page(found: AttentionDiagnosis, layers: list[Attended], most: int) -> str:
         answer=found.answer,
         header=HEADER,
         rows=[row.words() for row in rows],
-        notes=NOTES,
+        notes=found.notes,
         changes=embedded(change_chart(names, means, lows, highs, found.unit)),
         places=embedded(place_chart(names, places, shares)),
         maps=[_maps(number, layer, rows, most) for number, layer in enumerate(layers) if _of(rows, layer)],

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from seqlab.core.files import write_bytes, write_text
-from seqlab.core.units import human_count, human_seconds
+from seqlab.core.units import human_count, human_p, human_seconds
 from seqlab.pages.render import embedded, render
 from seqlab.workflows.duel.command import command_of
 from seqlab.workflows.duel.contest import Contest
 from seqlab.workflows.duel.entrants import Cost
 from seqlab.workflows.duel.folder import DuelFolder, Record
 from seqlab.workflows.duel.terms import Terms
-from seqlab.workflows.duel.verdict import Comparison, Contestant, Duel, p_words
+from seqlab.workflows.duel.verdict import Comparison, Contestant, Duel
 
 PAIR_HEADER = ["pair", "difference", "95 % interval", "p", "verdict"]
 
@@ -67,7 +67,7 @@ def _pair_row(comparison: Comparison, terms: Terms) -> list[str]:
         f"{comparison.a} − {comparison.b}",
         terms.number(found.value, signed=True),
         f"{terms.number(found.interval.low, signed=True)} – {terms.number(found.interval.high, signed=True)}",
-        p_words(comparison.p).removeprefix("p ").removeprefix("= "),
+        human_p(comparison.p).removeprefix("p ").removeprefix("= "),
         f"{better} is better" if comparison.settled else f"open: {comparison.advice}",
     ]
 

@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqlab.core.settings.duel import MOST_SEEDS
+from seqlab.core.units import CHANCE, human_p
 from seqlab.evaluation.seeds import SeedDifference, compare_runs, interval_of_runs, seeds_to_settle, text_to_settle
-from seqlab.evaluation.statistics import BLOCK_BYTES, LEVEL, NORMAL, Interval, Numbers, holm
+from seqlab.evaluation.statistics import BLOCK_BYTES, NORMAL, Interval, Numbers, holm
 from seqlab.workflows.duel.entrants import Entrant
 from seqlab.workflows.duel.progress import Progress
 from seqlab.workflows.duel.terms import BITS_PER_BYTE, Terms
-
-SIGNIFICANT = 1 - LEVEL
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Comparison:
 
     @property
     def settled(self) -> bool:
-        return self.p < SIGNIFICANT
+        return self.p < CHANCE
 
     def as_json(self) -> dict[str, Any]:
         interval = [self.found.interval.low, self.found.interval.high]
@@ -140,7 +139,7 @@ def compare_all(
     found = [compare_runs(scores[a], scores[b], sizes, **how) for a, b in pairs]
     adjusted = holm([difference.p for difference in found])
     return [
-        Comparison(a, b, difference, p, None if p < SIGNIFICANT else advice(difference, seeds, terms))
+        Comparison(a, b, difference, p, None if p < CHANCE else advice(difference, seeds, terms))
         for (a, b), difference, p in zip(pairs, found, adjusted, strict=True)
     ]
 
@@ -201,17 +200,13 @@ def verdict(contestants: Sequence[Contestant], comparisons: Sequence[Comparison]
     if not still_open:
         worst = max(c.p for c in against)
         others = "the other model's" if len(against) == 1 else f"that of each of the other {len(against)} models"
-        return best.kind, f"The winner is {best.kind}: {figure}, lower than {others} ({p_words(worst)})."
+        return best.kind, f"The winner is {best.kind}: {figure}, lower than {others} ({human_p(worst)})."
     words = "; ".join(
         f"its lead over {c.b if c.a == best.kind else c.a} ({terms.number(abs(c.found.value))}) is open "
-        f"({p_words(c.p)}): {c.advice}"
+        f"({human_p(c.p)}): {c.advice}"
         for c in still_open
     )
     return None, f"There is no winner: {best.kind} has the least, {figure}, but {words}."
-
-
-def p_words(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p = {min(p, 1.0):.2g}" if p < 0.1 else f"p = {min(p, 1.0):.2f}"
 
 
 def cautions(

@@ -70,8 +70,6 @@ class LanguageModelling(Task):
     def check(self, settings: LMSettings, said: Mapping[str, Any]) -> None:
         if not settings.data.text:
             raise UsageError("no text is named; for example: seqlab lm train my.txt")
-        if settings.training.watch_gradients and settings.model.kind == "bigram":
-            raise UsageError("--watch-gradients: a bigram carries nothing over time; leave it out")
         check_said(settings, said)
         kind = settings.model.kind
         if model_fields(kind) is None and kind != MIXTURE:  # one of somebody's own, which its constructor describes

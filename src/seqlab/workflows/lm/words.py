@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from seqlab.evaluation.baselines import COMPRESSORS
+
 Final = dict[str, Any]
 MEANING = "what a compressor that knows the model needs for a byte of the text; lower is better, 8 is knowing nothing"
 METHODS = {
@@ -58,6 +60,8 @@ def who_is_ahead(final: Final) -> str | None:
     if not better:
         return None
     names = " and ".join(filter(None, [", ".join(one["name"] for one in better[:-1]), better[-1]["name"]]))
-    verb = "are" if len(better) > 1 else "is"
-    remedy = "; a longer --budget may change that" if final["step"] else ""
-    return f"{names} {verb} ahead of this model on the {headline_part(final)} text{remedy}"
+    are, go = ("are", "they go") if len(better) > 1 else ("is", "it goes")
+    said = f"{names} {are} ahead of this model on the {headline_part(final)} text"
+    if all(one["name"] in COMPRESSORS for one in better):
+        return f"{said}; unlike the model {go} on learning from the text that is compressed"
+    return f"{said}; a longer --budget may change that" if final["step"] else said

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from seqlab.core.registry import FITTED_MODELS
 from seqlab.core.reporting import Reporter
+from seqlab.core.units import CHANCE
 from seqlab.data.normalise import parse_steps
 from seqlab.data.sources import Text, read_text
 from seqlab.evaluation.baselines import BASELINE_ORDER, COMPRESSORS, character_ngram, compressor_nats, last_bytes
@@ -29,7 +30,7 @@ from seqlab.workflows.lm.original import part_of
 from seqlab.workflows.lm.run import LMRun
 from seqlab.workflows.sheet.request import check_sheet
 from seqlab.workflows.sheet.scored import Measured, Pooled, Reader, Scored
-from seqlab.workflows.sheet.verdicts import REAL, about, comparisons_of
+from seqlab.workflows.sheet.verdicts import about, comparisons_of
 
 Row = dict[str, Any]
 MUCH_UNKNOWN = 0.05
@@ -240,7 +241,7 @@ def _what_it_does(one: Measured, raw: Measured, steps: str) -> str:
     found = compare(one.blocks, raw.blocks, one.sizes, documents=one.documents)
     ends = f"{found.interval.low:+.4f} to {found.interval.high:+.4f}"
     effect = "helps" if found.value < 0 else "hurts"
-    if found.p >= REAL:
+    if found.p >= CHANCE:
         effect = "makes no difference that this text could show"
     return (
         f"{steps} {effect}: {one.reader.name} on {one.text.name} goes from {raw.figures.bits_per_byte:.4f} to "

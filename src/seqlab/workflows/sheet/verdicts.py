@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from seqlab.core.settings.fields import with_changes
-from seqlab.core.units import human_count
+from seqlab.core.units import CHANCE, human_count, human_p
 from seqlab.evaluation.statistics import Difference, Interval, compare, holm
 from seqlab.workflows.sheet.scored import Measured, Reader
 
-REAL = 0.05  # below this p value, after Holm's correction, a difference counts as real
 RUNS = "this compares two runs, not two recipes; `lm compare` compares recipes"
 NO_MATTER: dict[str, dict[str, Any]] = {"training": {"seed": 0, "eval_every": None}, "data": {"text": ""}}
 
@@ -52,10 +51,10 @@ def sentence(a: Measured, b: Measured, found: Difference, p: float, pairs: int) 
     better, worse = (a, b) if found.value < 0 else (b, a)
     low, high = sorted(abs(end) for end in (found.interval.low, found.interval.high))
     corrected = f", Holm over {pairs} pairs" if pairs > 1 else ""
-    shown = f"p = {p:.2g}{corrected}" if p >= 0.001 else f"p < 0.001{corrected}"
+    shown = f"{human_p(p)}{corrected}"
     on = f"{a.text.name} ({human_count(int(a.sizes.sum()))} bytes, {_counted(found.interval.documents, 'document')})"
     size = f"{abs(found.value):.4f} bits/byte"
-    if p < REAL:
+    if p < CHANCE:
         verdict = (
             f"{better.reader.name} is better than {worse.reader.name} on {on} by {size} ({low:.4f} to {high:.4f}): "
             f"the difference is real ({shown})"

@@ -11,6 +11,7 @@ from seqlab.core.errors import DataError, UsageError
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import with_flags
 from seqlab.core.settings.translate import BETWEEN_FILES
+from seqlab.core.units import human_p
 from seqlab.data.corpora import CORPORA
 from seqlab.evaluation.translation import Difference, difference_of
 from seqlab.runs.run import load
@@ -52,7 +53,7 @@ class Evaluated:
             ahead = "ahead of" if difference.value > 0 else "BEHIND"
             found.append(
                 f"{name}: {ahead} {self.other.folder if self.other else ''} by {abs(difference.value):.2f} BLEU on "
-                f"{difference.n:,} sentences (95 %: {low:+.2f} to {high:+.2f}; p = {difference.p:.3f}): "
+                f"{difference.n:,} sentences (95 %: {low:+.2f} to {high:+.2f}; {human_p(difference.p)}): "
                 + "; ".join(filter(None, [luck, difference.caution, TWO_RUNS]))
             )
         return found
