@@ -32,7 +32,19 @@ def test_list(seqlab_command: Command) -> None:
     found = seqlab_command("claims", "list", "--subject", "positions", "--verdict", "false", "--json").json["claims"]
     assert [claim["id"] for claim in found] == ["pe.index-meaning"]
     assert set(found[0]) == {
-        *("id", "subject", "verdict", "method", "statement", "conditions", "correction", "note", "about", "wrong")
+        *(
+            "id",
+            "subject",
+            "verdict",
+            "method",
+            "statement",
+            "setting",
+            "conditions",
+            "correction",
+            "note",
+            "about",
+            "wrong",
+        )
     }
     document = seqlab_command("claims", "list", "--markdown", "--subject", "positions").out
     assert "### pe.sinusoid\n\n$PE(p, 2i) = \\sin" in document

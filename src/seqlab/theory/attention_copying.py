@@ -20,7 +20,11 @@ from seqlab.theory.jacobians import error, largest
 from seqlab.theory.ledger import LEDGER, Evidence, at_least, at_most, between, evidence, exactly
 from seqlab.theory.symbols import step, vanishes
 
-claim = LEDGER.of("attention")
+SETTING = (
+    r"A query $q$ looks at $n$ keys $k_i$ with values $v_i$: scores $s_i = k_i^\top q$, weights $\alpha_i = "
+    r"e^{s_i} / \sum_j e^{s_j}$, output $c = \sum_i \alpha_i v_i$; $a$ and $b$ are two of the keys."
+)
+claim = LEDGER.of("attention", SETTING)
 
 # --------------------------------------------------------------------------- where the weight goes
 

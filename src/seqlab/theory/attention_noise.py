@@ -18,7 +18,13 @@ from seqlab.theory.ledger import AS_STATED, LEDGER, Evidence, at_least, at_most,
 from seqlab.theory.sampling import mean_of, meets, share_of, variance_of
 from seqlab.theory.symbols import step, vanishes
 
-claim = LEDGER.of("attention")
+SETTING = (
+    r"A query $q$ looks at $n$ keys $k_i$ with values $v_i$: scores $s_i = k_i^\top q$, weights $\alpha_i = "
+    r"e^{s_i} / \sum_j e^{s_j}$, output $c = \sum_i \alpha_i v_i$; $a$ and $b$ are two of the keys, and each "
+    r"$k_i$ lies near its mean $\mu_i$; the means are orthonormal. $\alpha$ without an index is a variance, "
+    r"$\sigma$ the logistic function."
+)
+claim = LEDGER.of("attention", SETTING)
 
 KEYS, DRAWS = 6, 4000
 Law = Callable[[float, float], float]  # of λ and α

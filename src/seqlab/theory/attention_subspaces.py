@@ -18,7 +18,11 @@ from seqlab.theory.instances import normal, orthogonal, stream
 from seqlab.theory.jacobians import error
 from seqlab.theory.ledger import AS_STATED, LEDGER, Evidence, at_least, at_most, evidence, exactly
 
-claim = LEDGER.of("attention")
+SETTING = (
+    r"A head has read the sum of two values $v_a$ and $v_b$, each from a subspace of its own; the columns of "
+    r"$A$ span that of $v_a$."
+)
+claim = LEDGER.of("attention", SETTING)
 
 D, M = 7, 3  # width of the values, and of the subspace of v_a
 Pair = tuple[Tensor, Tensor]  # W_v and W_o of a head; W_o W_v is what it makes of a value

@@ -23,7 +23,13 @@ from seqlab.theory.jacobians import largest
 from seqlab.theory.ledger import AS_STATED, LEDGER, Evidence, at_least, at_most, between, evidence
 from seqlab.theory.sampling import Sampled, mean_of, meets, share_of, variance_of
 
-claim = LEDGER.of("attention")
+SETTING = (
+    r"Two heads with the queries $q_1$ and $q_2$ look at the same $n$ keys $k_i$, which lie near orthonormal "
+    r"means $\mu_i$, with values $v_i$. Head $j$ gives $c_j$, the mean of the values with the weights "
+    r"$\mathrm{softmax}(k_i^\top q_j)$, and $c = \frac{1}{2}(c_1 + c_2)$; $a$ and $b$ are the two keys that are "
+    r"asked for."
+)
+claim = LEDGER.of("attention", SETTING)
 
 KEYS, DRAWS = 8, 4000
 FAILING = float(ndtr(-1 / math.sqrt(LENGTH_VARIANCE)))  # P(1 + γ ≤ 0) = Φ(−√2)

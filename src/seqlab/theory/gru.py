@@ -39,7 +39,12 @@ from seqlab.theory.ledger import LEDGER, Evidence, at_least, at_most, between, e
 from seqlab.theory.symbols import step as line
 from seqlab.theory.symbols import vanishes
 
-claim = LEDGER.of("gru")
+SETTING = (
+    r"$z_t$ (update) and $r_t$ (reset) are each $\sigma(W x_t + U h_{t-1} + b)$ with weights of their own, "
+    r"$\hat h_t = \tanh(W x_t + b + r_t \circ (U h_{t-1} + c))$, and $h_t = (1 - z_t) \circ h_{t-1} + z_t \circ "
+    r"\hat h_t$."
+)
+claim = LEDGER.of("gru", SETTING)
 
 Cell = Callable[[Tensor, Tensor, CellWeights], Tensor]  # x (B, D), h (B, H) -> (B, H)
 Derivative = Callable[[Tensor, Tensor, CellWeights], Tensor]  # x (1, D), h (1, H) -> ∂h_t/∂x_t (H, D)

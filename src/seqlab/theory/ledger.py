@@ -102,6 +102,7 @@ class Claim:
     conditions: str = ""  # of a conditional claim: when it is true
     correction: str = ""  # of a false claim: the right statement
     note: str = ""
+    setting: str = ""  # what the symbols of the statement are, where it does not say so itself
     about: tuple[str, ...] = ()  # the project's own code that the test runs, as module:name
 
     def check(self, seed: int = 0) -> Evidence:
@@ -169,12 +170,12 @@ class Ledger:
                 raise ValueError(f"claim {made.id}: {problem}")
         self._claims[made.id] = made
 
-    def of(self, subject: str) -> Callable[..., Callable[[Test], Test]]:
-        """The decorator `claim` of one subject: a test becomes a claim of this ledger."""
+    def of(self, subject: str, setting: str = "") -> Callable[..., Callable[[Test], Test]]:
+        """The decorator `claim` of one subject, and of one setting: a test becomes a claim of this ledger."""
 
         def claim(id: str, **said: Any) -> Callable[[Test], Test]:
             def entered(test: Test) -> Test:
-                self.add(Claim(id=id, subject=subject, test=test, **said))
+                self.add(Claim(id=id, subject=subject, test=test, **{"setting": setting} | said))
                 return test
 
             return entered

@@ -19,7 +19,11 @@ from seqlab.theory.instances import normal, stream
 from seqlab.theory.jacobians import error, gradient, jacobian, largest
 from seqlab.theory.ledger import AS_STATED, LEDGER, Evidence, at_least, at_most, between, evidence, exactly
 
-claim = LEDGER.of("linear_attention")
+SETTING = (
+    r"The rows of $Q$, $K$ and $V$, each $n \times d$, are the queries, keys and values of $n$ positions; "
+    r"separable attention is $\mathrm{softmax}_{row}(Q) (\mathrm{softmax}_{col}(K)^\top V)$."
+)
+claim = LEDGER.of("linear_attention", SETTING)
 
 Weights = Callable[[Tensor, Tensor], Tensor]  # q (n, d), k (n, d) -> (n, n)
 Mixed = Callable[[Tensor, Tensor, Tensor], Tensor]  # q, k, v (1, 1, n, d) -> (1, 1, n, d)

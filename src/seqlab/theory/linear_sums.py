@@ -18,7 +18,11 @@ from seqlab.theory.instances import normal, stream
 from seqlab.theory.jacobians import error, relative_error
 from seqlab.theory.ledger import AS_STATED, LEDGER, Evidence, at_most, between, evidence, exactly
 
-claim = LEDGER.of("linear_attention")
+SETTING = (
+    r"The rows of $Q$, $K$ and $V$, each $n \times d$, are the queries, keys and values of $n$ positions; the "
+    r"map $f$ makes $m$ features of each query and each key."
+)
+claim = LEDGER.of("linear_attention", SETTING)
 
 Mixed = Callable[[Tensor, Tensor, Tensor], Tensor]  # q, k, v (1, 1, n, d) -> (1, 1, n, d)
 ByFeatures = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # and directions w (m, d)

@@ -32,7 +32,12 @@ from seqlab.theory.lstm_steps import (
     total,
 )
 
-claim = LEDGER.of("lstm")
+SETTING = (
+    r"The gates $f_t$ (forget), $i_t$ (input) and $o_t$ (output) are each $\sigma(W x_t + U h_{t-1} + b)$ with "
+    r"weights of their own, $\tilde C_t = \tanh(W_g x_t + U_g h_{t-1} + b_g)$, the cell is $C_t = f_t \circ "
+    r"C_{t-1} + i_t \circ \tilde C_t$ and the output $h_t = o_t \circ \tanh C_t$. $J$ is the loss."
+)
+claim = LEDGER.of("lstm", SETTING)
 
 CELL_PATHS, ALL_PATHS = ("i", "f", "candidate"), ("i", "f", "candidate", "o")
 

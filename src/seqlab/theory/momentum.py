@@ -16,7 +16,11 @@ from seqlab.theory.sampling import draws_for, mean_of, meets
 from seqlab.theory.symbols import step, vanishes
 from seqlab.training.optim import HeavyBall, PlainOptimiser, RunningAverage, average_rate, heavy_ball_rate
 
-claim = LEDGER.of("optimisation")
+SETTING = (
+    r"In step $t$ the gradient is $g_t$ and the weights change by $\Delta\theta_t$; $\alpha$, $\beta$, $\delta$ "
+    r"and $\varepsilon$ are numbers."
+)
+claim = LEDGER.of("optimisation", SETTING)
 
 OPTIM = "seqlab.training.optim"
 BETA, DELTA, MU, START = sympy.symbols("beta delta mu v_0", positive=True)

@@ -34,7 +34,11 @@ from seqlab.theory.positive_features import (
 from seqlab.theory.sampling import draws_for, mean_of, meets
 from seqlab.theory.symbols import step, vanishes
 
-claim = LEDGER.of("linear_attention")
+SETTING = (
+    r"The map $f$ makes $m$ features of a query or a key of width $d$; $w_1, \dots, w_m$ and $x$ are drawn from "
+    r"$N(0, I)$."
+)
+claim = LEDGER.of("linear_attention", SETTING)
 
 
 # --------------------------------------------------------------------------- features

@@ -17,7 +17,8 @@ from seqlab.theory.jacobians import error, relative_error
 from seqlab.theory.ledger import AS_STATED, LEDGER, Evidence, at_least, at_most, between, evidence, exactly
 from seqlab.theory.recurrent_nets import STEEPEST, Net, ordered, random_net, resting, slope
 
-claim = LEDGER.of("recurrence")
+SETTING = r"An RNN $h_t = W \varphi(h_{t-1}) + U x_t + b$ with states $h_t$ and inputs $x_t$."
+claim = LEDGER.of("recurrence", SETTING)
 
 
 # --------------------------------------------------------------------------- the Jacobian

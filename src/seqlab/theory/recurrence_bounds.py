@@ -19,7 +19,11 @@ from seqlab.theory.recurrent_nets import STEEPEST, Net, random_net, resting, slo
 from seqlab.theory.sampling import mean_of, meets
 from seqlab.theory.symbols import step, vanishes
 
-claim = LEDGER.of("recurrence")
+SETTING = (
+    r"An RNN $h_t = W \varphi(h_{t-1}) + U x_t + b$ with states $h_t$ and inputs $x_t$; $\lambda_1$ is the "
+    r"largest eigenvalue."
+)
+claim = LEDGER.of("recurrence", SETTING)
 
 
 # --------------------------------------------------------------------------- the activation

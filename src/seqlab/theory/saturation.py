@@ -31,7 +31,11 @@ from seqlab.theory.ledger import (
 )
 from seqlab.theory.sampling import mean_of, median, meets, share_of
 
-claim = LEDGER.of("scaling")
+SETTING = (
+    r"The scores of $n$ keys are $s_i = q^\top k_i$, in $d$ dimensions; $a = \mathrm{softmax}(s)$, and "
+    r"$a_{max}$ is the largest weight."
+)
+claim = LEDGER.of("scaling", SETTING)
 
 WEIGHTS = "seqlab.ops.attention:attention_weights"
 JACOBIAN_NORM = "seqlab.diagnostics.inside:softmax_jacobian_norm"

@@ -26,7 +26,11 @@ from seqlab.training.optim import (
     build_optimiser,
 )
 
-claim = LEDGER.of("optimisation")
+SETTING = (
+    r"$\theta$ are the weights, $L$ is the loss, $\eta$ the learning rate; $\gamma$ and $\lambda$ are "
+    r"strengths; $\hat m$ and $\hat v$ are the moments of Adam, corrected for their bias."
+)
+claim = LEDGER.of("optimisation", SETTING)
 
 OPTIM = "seqlab.training.optim"
 ETA, GAMMA = sympy.symbols("eta gamma", positive=True)

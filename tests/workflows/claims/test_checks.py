@@ -199,6 +199,9 @@ def test_questions() -> None:
     assert all(one.answer == (AS_STATED not in one.claim.wrong or one.claim.verdict != "false") for one in asked)
     for one in asked:
         assert ("Conditions: " in one.text) == bool(one.claim.conditions)
+        assert ("Setting: " in one.text) == bool(one.claim.setting)
+        if any(symbol in one.claim.statement for symbol in (r"\mu_a", "v_a", "f(u)", "f(q)", r"\tilde C_t", "z_t")):
+            assert one.claim.setting, one.claim.id
     assert len(quiz_questions(1, seed=0)) == 1
 
 

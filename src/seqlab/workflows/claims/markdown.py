@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from seqlab.theory.ledger import METHODS, Claim
-from seqlab.workflows.claims.words import VERDICTS, title
+from seqlab.workflows.claims.words import VERDICTS, claim_parts, title
 
 HEAD = """# Claims
 
@@ -40,9 +40,7 @@ def _subject(name: str, claims: Sequence[Claim]) -> str:
 def _claim(claim: Claim) -> Iterator[str]:
     yield f"### {claim.id}\n\n{claim.statement}\n"
     yield f"- **{VERDICTS[claim.verdict]}**, by {METHODS[claim.method]}"
-    for name, text in (("Conditions", claim.conditions), ("Right is", claim.correction), ("Note", claim.note)):
-        if text:
-            yield f"- {name}: {text}"
+    yield from (f"- {name.capitalize()}: {text}" for name, text in claim_parts(claim))
     yield f"- The same test refutes: {', '.join(claim.wrong)}"
     if claim.about:
         yield f"- Code: {', '.join(f'`{place}`' for place in claim.about)}"

@@ -26,7 +26,7 @@ STOP = ("q", "quit", "exit")
 
 @dataclass(frozen=True)
 class Asked:
-    """A claim as a question. One that is true under conditions is asked with them."""
+    """A claim as a question, with what its symbols are. One that is true under conditions is asked with them."""
 
     claim: Claim
 
@@ -36,8 +36,9 @@ class Asked:
 
     @property
     def text(self) -> str:
-        conditions = f"\nConditions: {readable(self.claim.conditions)}" if self.claim.conditions else ""
-        return readable(self.claim.statement) + conditions
+        beside = (("Setting", self.claim.setting), ("Conditions", self.claim.conditions))
+        lines = [f"{name}: {readable(text)}" for name, text in beside if text]
+        return "\n".join([readable(self.claim.statement), *lines])
 
     def explanation(self) -> str:
         """The verdict, what is right, and the figure that a check finds now."""

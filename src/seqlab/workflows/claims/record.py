@@ -79,7 +79,7 @@ def _outcome(form: Tried) -> dict[str, Any]:
 
 def claim_record(claim: Claim) -> dict[str, Any]:
     """The claim itself, without evidence."""
-    names = ("id", "subject", "verdict", "method", "statement", "conditions", "correction", "note")
+    names = ("id", "subject", "verdict", "method", "statement", "setting", "conditions", "correction", "note")
     return {name: getattr(claim, name) for name in names} | {"about": list(claim.about), "wrong": list(claim.wrong)}
 
 

@@ -128,7 +128,10 @@ def _simulated(checks: Checks) -> list[Simulated]:
 
 def _card(one: Checked) -> dict[str, Any]:
     claim, evidence = one.claim, one.evidence
-    texts = {name: with_mathematics(getattr(claim, name)) for name in ("statement", "conditions", "correction", "note")}
+    texts = {
+        name: with_mathematics(getattr(claim, name))
+        for name in ("statement", "setting", "conditions", "correction", "note")
+    }
     stated = evidence.stated.findings if evidence and evidence.stated else ()
     return texts | {
         "id": one.id,

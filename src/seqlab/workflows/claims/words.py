@@ -109,7 +109,12 @@ def form_words(form: Tried) -> str:
 
 def claim_parts(claim: Claim) -> list[tuple[str, str]]:
     """What a claim says, by name."""
-    parts = [("conditions", claim.conditions), ("right is", claim.correction), ("note", claim.note)]
+    parts = [
+        ("setting", claim.setting),
+        ("conditions", claim.conditions),
+        ("right is", claim.correction),
+        ("note", claim.note),
+    ]
     return [(name, text) for name, text in parts if text]
 
 
