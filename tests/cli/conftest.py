@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from seqlab.cli import main
+from seqlab.cli import main, terminal
 
 FLAGS = "--width 16 --depth 1 --batch 4 --context 8 --budget 8steps --eval-every 4 --threads 1"
 TINY_FLAGS = tuple(FLAGS.split())
@@ -31,6 +31,7 @@ def seqlab_command(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatc
     """Run `seqlab WORDS…` in an empty folder; gives exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr(terminal, "SHOW_AFTER", 3600.0)  # a busy machine says in between what it is doing
 
     def run(*words: object) -> Answer:
         capfd.readouterr()

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import TINY_FLAGS, Command
 
 import seqlab
-from seqlab.cli import main, terminal
+from seqlab.cli import main
 from seqlab.core.errors import SeqlabError, UsageError
 from seqlab.core.files import check_targets, why_not_writable, write_failures
 
@@ -161,7 +161,6 @@ def test_a_model_beyond_any_memory_is_refused_before_it_is_made(
     seqlab_command: Command, small_text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("seqlab.workflows.lm.task.LanguageModelling.build", lambda *_: pytest.fail("it was made"))
-    monkeypatch.setattr(terminal, "SHOW_AFTER", 3600.0)  # a busy machine says in between what it is doing
     words = ["lm", "train", small_text, "--out", "run", "--tokenizer", "char", "--width", "100000", "--depth", "300"]
     answer = seqlab_command(*words, "--budget", "2steps")
     assert (answer.code, answer.err.count("\n"), Path("run").exists()) == (2, 1, False)

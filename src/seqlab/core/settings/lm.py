@@ -238,7 +238,7 @@ OWN_MODEL_PRESETS: dict[str, Preset] = PRESETS["gru"]
 _LED_RECURRENT: dict[str, Preset] = {
     "small": dict(learning_rate=2e-3),
     "medium": dict(learning_rate=2e-3),
-    "large": dict(learning_rate=2e-3, depth=2),
+    "large": dict(learning_rate=2e-3, depth=2, dropout=0.4),
     "huge": dict(learning_rate=2e-3, depth=2),
 }
 LED_PRESETS: dict[str, dict[str, Preset]] = {"gru": _LED_RECURRENT, "lstm": _LED_RECURRENT}
