@@ -73,6 +73,13 @@ def test_the_equation_and_its_gradients(batch: int, length: int, vocab: int) -> 
     assert guided(torch.zeros(1, 1, vocab + 1), known[:1, :1].float())[0, 0].sub(known[0, 0]).abs().max() < 1e-5
 
 
+def test_what_counts_say_keeps_its_digits_beside_a_network_in_bfloat16() -> None:
+    known = torch.randn(2, 5, V, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    logits = guided(torch.zeros(2, 5, V + 1, dtype=torch.bfloat16), known)
+    assert logits.dtype == torch.float32
+    assert (logits - known).abs().max() < 1e-5
+
+
 def test_rows_that_are_given_are_those_it_would_look_up() -> None:
     model, ids = led("gru").double(), drawn()
     rows, _ = model.guide.log_rows(ids, None, torch.float64)
