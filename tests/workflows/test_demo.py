@@ -31,7 +31,9 @@ def test_the_demo_without_a_registry(seqlab_command: Command) -> None:  # noqa: 
     assert "using 'pydoc' instead" in missing
     assert "stands in the training text" in shared
     story = [line.split() for line in answer.out.split("\n") if line.startswith(("counts", "network", "both"))]
-    assert [line[:2] for line in story] == [["counts", "alone"], ["network", "alone"], ["both", "lstm"]]
+    assert sorted(line[:2] for line in story) == [
+        ["both", "lstm"], ["both,", "reading"], ["counts", "alone"], ["network", "alone"]
+    ]  # fmt: skip
     for name in ("7-gram", "lstm led by a 7-gram of its characters", "uniform", "unigram", "xz", "30 steps"):
         assert name in answer.out
     assert "bits/byte" in answer.out
@@ -51,6 +53,16 @@ def test_whatever_is_ahead_of_both_is_named() -> None:
     assert _who_is_ahead(SimpleNamespace(rows=[rows[0], rows[2]])) == []
 
 
+def test_compressors_learn_on_and_are_held_against_the_model_that_does() -> None:
+    both, reading = Row("both", "lstm led", 4.0, 2.0), Row("reading", "the same", 3.0, 1.7, learns_on=True)
+    slower, faster = Row("", "xz", 3.5, 1.8, learns_on=True), Row("", "ppmd", 2.5, 1.6, learns_on=True)
+    assert _who_is_ahead(SimpleNamespace(rows=[both, reading, slower])) == []
+    (line,) = _who_is_ahead(SimpleNamespace(rows=[both, reading, slower, faster]))
+    assert line.startswith("Better than both together in this time: ppmd. ")
+    (line,) = _who_is_ahead(SimpleNamespace(rows=[both, slower]))
+    assert line.startswith("Better than both together in this time: xz. ")
+
+
 def test_the_network_alone_has_a_share_of_a_time_and_all_of_other_budgets() -> None:
     found = {budget: alone_budget(budget) for budget in ("60s", "2s", "5m", "30steps", "2epochs")}
     assert found == {"60s": "20s", "2s": "1s", "5m": "100s", "30steps": "30steps", "2epochs": "2epochs"}
@@ -66,6 +78,6 @@ def test_the_demo_as_json(seqlab_command: Command) -> None:  # noqa: F811 (the f
     ranked = [row["bits_per_byte"] for row in result["rows"]]
     assert ranked == sorted(ranked, reverse=True)
     assert [row["role"] for row in result["rows"] if row["role"]].count("both") == 1
-    assert {row["role"] for row in result["rows"]} == {None, "counts", "network", "both"}
+    assert {row["role"] for row in result["rows"]} == {None, "counts", "network", "both", "reading"}
     text = next(Path("cache/corpora").glob("pydoc*.txt")).read_bytes().decode()
     assert result["copied"] in text

@@ -66,7 +66,7 @@ def demo_json(result: Any) -> dict[str, Any]:
     }
 
 
-STORY = {"counts": "counts alone", "network": "network alone", "both": "both"}
+STORY = {"counts": "counts alone", "network": "network alone", "both": "both", "reading": "both, reading on"}
 
 
 def demo_text(result: Any) -> str:
@@ -106,9 +106,10 @@ def _told(result: Any) -> list[tuple[str, Any]]:
 
 
 def _who_is_ahead(result: Any) -> list[str]:
-    """Whatever is better than both together is named."""
-    both = next(row for row in result.rows if row.role == "both")
-    ahead = [row.name for row in result.rows if row.bits_per_byte < both.bits_per_byte]
+    """Whatever is better than both together is named; compressors are held against both as they read on."""
+    learnt = {row.role: row.bits_per_byte for row in result.rows if row.role}
+    own = {True: learnt.get("reading", learnt["both"]), False: learnt["both"]}
+    ahead = [row.name for row in result.rows if row.role != "reading" and row.bits_per_byte < own[row.learns_on]]
     if not ahead:
         return []
     return [f"Better than both together in this time: {', '.join(ahead)}. The network learns on: try --budget 5m."]

@@ -105,7 +105,7 @@ def train_json(run: Any, final: dict[str, Any] | None) -> dict[str, Any]:
         "run": str(run.folder),
         "interrupted": False,
         **{key: final[key] for key in ("outcome", "step", "best_step", "seconds", "tokens", "context")},
-        **{key: final[key] for key in ("validation", "test", "headline", "baselines") if key in final},
+        **{key: final[key] for key in ("validation", "test", "headline", "reading_on", "baselines") if key in final},
     }
 
 

@@ -18,7 +18,7 @@ from seqlab.core.units import CHANCE, human_perplexity
 
 HEAT = dataclasses.fields(HeatSettings)
 MATRIX_ONLY = ("out", *MATRIX_DEFAULTS)
-NOT_WITH_MATRIX = ("on", "hf", "normalise", "heat_range", "csv", "csv_blocks", "context", "glob")
+NOT_WITH_MATRIX = ("on", "hf", "normalise", "heat_range", "csv", "csv_blocks", "context", "reading_on", "glob")
 
 DESCRIPTION = """Measure trained models on texts: perplexity in every unit, bits per byte with a 95 % interval,
 paired tests between models. Every token is counted once; unknown words pay for their spelling.
@@ -31,6 +31,7 @@ examples:
   seqlab lm perplexity runs/mine --hf folder --on other.txt                   beside a Hugging Face model
   seqlab lm perplexity runs/mine --on other.txt --html heat.html --csv tokens.csv --csv-blocks blocks.csv
   seqlab lm perplexity runs/mine --on other.txt --context 512                 longer than it was trained with
+  seqlab lm perplexity runs/mine --on other.txt --reading-on                  beside compressors: what they do, too
   seqlab lm perplexity --matrix shakespeare wikipedia-sample --budget 60s     every domain's model on every domain
 """
 
@@ -66,6 +67,11 @@ def add_perplexity(actions: Any) -> None:
         metavar="TOKENS",
         help="tokens that a run reads at a time, shorter or longer than it was trained with (default: as trained)",
     )
+    parser.add_argument(
+        "--reading-on",
+        action="store_true",
+        help="every model also as it goes on learning from the text that it reads, as compressors do",
+    )
     matrix = parser.add_argument_group("domains against each other")
     matrix.add_argument("--matrix", action="store_true", help="every domain's model on every domain's held-out text")
     matrix.add_argument("--out", metavar="FOLDER", help="where --matrix puts runs and pictures")
@@ -99,6 +105,7 @@ def perplexity(arguments: argparse.Namespace) -> int:
         encoding=arguments.encoding,
         glob=arguments.glob,
         context=arguments.context,
+        reading_on=arguments.reading_on,
         threads=arguments.threads,
         reporter=reporter,
     )

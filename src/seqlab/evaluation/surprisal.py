@@ -220,9 +220,13 @@ class ModelScorer:
     def spelling(self) -> Any:
         return spelling_of(self.tokenizer)
 
+    def encode(self, text: str) -> Encoding:
+        encoding: Encoding = self.tokenizer.encode(text)
+        return encoding
+
     def score(self, text: str, *, batch: int = BATCH, progress: Callable[[float], None] | None = None) -> Surprisals:
         """−ln p of every token; unknown ones pay for their class and their spelling."""
-        encoding: Encoding = self.tokenizer.encode(text)
+        encoding = self.encode(text)
         impossible = impossible_in(encoding, text, self.tokenizer)
         nats = self.nats(encoding.ids, batch=batch, impossible=impossible, progress=progress)
         return charge(nats, encoding, text, self.spelling, impossible)

@@ -15,7 +15,7 @@ from seqlab.core.units import human_seconds, parse_budget, parse_split
 from seqlab.data.overlap import longest_common_passage
 from seqlab.data.prepare import split_bounds
 from seqlab.data.sources import Text, open_text
-from seqlab.evaluation.baselines import BASELINE_ORDER, Baseline, ngram_name
+from seqlab.evaluation.baselines import BASELINE_ORDER, COMPRESSORS, Baseline, ngram_name
 from seqlab.runs.folder import numbered_folder
 from seqlab.workflows.lm.baselines import measured_baselines
 from seqlab.workflows.lm.run import LMRun
@@ -32,11 +32,12 @@ SHARE_ALONE = 1 / 3  # of a time budget: what the network is given to learn by i
 class Row:
     """One method on the test text."""
 
-    role: str  # counts, network or both; empty for what else there is
+    role: str  # counts, network, both or reading; empty for what else there is
     name: str
     perplexity_per_character: float
     bits_per_byte: float
     effort: str = ""  # what it took
+    learns_on: bool = False  # from the test text
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ def run_demo(
     sample = written[:SAMPLE_CHARACTERS]  # a token may be several characters
     reporter.note("measuring what one gets without a neural network …")
     simple = [_simple(found) for found in measured_baselines(text, bounds, PART, reporter=reporter)]
-    rows = sorted([*simple, _learnt("network", alone), _learnt("both", run)], key=lambda row: -row.bits_per_byte)
+    learnt = [_learnt("network", alone), _learnt("both", run), *_reading(run)]
+    rows = sorted([*simple, *learnt], key=lambda row: -row.bits_per_byte)
     return Demo(run, alone, text.name, rows, sample, _copied(sample, text, bounds["train"]))
 
 
@@ -98,7 +100,8 @@ def _corpus(reporter: Reporter) -> Text:
 def _simple(found: Baseline) -> Row:
     """A baseline; the longest n-gram of characters is what counting alone comes to."""
     role = "counts" if found.name == ngram_name(BASELINE_ORDER) else ""
-    return Row(role, found.name, found.perplexity_per_character, found.bits_per_byte)
+    learns_on = found.name in COMPRESSORS
+    return Row(role, found.name, found.perplexity_per_character, found.bits_per_byte, learns_on=learns_on)
 
 
 def _learnt(role: str, run: LMRun) -> Row:
@@ -109,6 +112,15 @@ def _learnt(role: str, run: LMRun) -> Row:
         name += f" led by a {run.settings.model.order}-gram of its {TOKENS[run.settings.tokenizer.kind]}"
     effort = f"{human_seconds(final['seconds'])}, {final['step']:,} steps"
     return Row(role, name, figures["perplexity_per_character"], figures["bits_per_byte"], effort)
+
+
+def _reading(run: LMRun) -> list[Row]:
+    """Both together, as they go on learning from the test text; nothing where that was not measured."""
+    figures = (run.final or {}).get("reading_on")
+    if not figures:
+        return []
+    name = "the same, learning on from the test text as compressors do"
+    return [Row("reading", name, figures["perplexity_per_character"], figures["bits_per_byte"], learns_on=True)]
 
 
 def _copied(sample: str, text: Text, bounds: tuple[int, int]) -> str:

@@ -38,17 +38,22 @@ MAX_HELD_OUT = 20_000_000  # bytes: beyond, simple methods take minutes
 LONGEST_CHARACTER = 4  # bytes of UTF-8
 
 
-def baselines_beside(data: Prepared, part: str, model: Any, reporter: Reporter) -> list[dict[str, Any]]:
-    """Name and bits per byte of each, best first; a model that is one of them is not listed twice."""
+def can_be_measured(data: Prepared, part: str, reporter: Reporter) -> bool:
+    """Whether there is time and memory for what stands beside a run; says so if not."""
     size, needed = data.original_bytes(part), data.baseline_bytes
     if size > MAX_HELD_OUT:
         reporter.note(f"no baselines: the {part} text has more than {MAX_HELD_OUT:,} bytes")
-        return []
-    if needed > (available_bytes() or math.inf):
+    elif needed > (available_bytes() or math.inf):
         reporter.note(f"no baselines: they need {human_bytes(needed)} of memory, which cannot be had here")
-        return []
+    else:
+        return True
+    return False
+
+
+def baselines_beside(data: Prepared, part: str, model: Any, reporter: Reporter) -> list[dict[str, Any]]:
+    """Name and bits per byte of each, best first; a model that is one of them is not listed twice."""
     counted = _counted(data, model)
-    names = beside_a_run(data.original_bytes("train"), size)
+    names = beside_a_run(data.original_bytes("train"), data.original_bytes(part))
     if counted is not None and counted.model is model:
         names = tuple(name for name in names if name != ngram_name(model.order))
     found = measured_baselines(data.text, data.original, part, names=names, counted=counted, reporter=reporter)

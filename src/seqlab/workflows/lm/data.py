@@ -28,6 +28,7 @@ from seqlab.data.sources import Text, keep_text, open_text
 from seqlab.data.tokenizers import Tokenizer, read_tokenizer
 from seqlab.data.vectors import WordVectors
 from seqlab.evaluation.baselines import held_bytes
+from seqlab.evaluation.reading_on import BYTES_A_TOKEN
 from seqlab.evaluation.restoration import restoration_costs
 from seqlab.evaluation.surprisal import unavoidable_nats
 from seqlab.models.folds import Folded
@@ -80,8 +81,10 @@ class Prepared:
 
     @property
     def baseline_bytes(self) -> int:
-        """What measuring simple methods beside the run holds in memory."""
-        return held_bytes(self.original_bytes("train"), self.original_bytes(self.headline_part))
+        """What measuring simple methods beside the run, and the run as it reads on, holds in memory."""
+        part = self.headline_part
+        simple = held_bytes(self.original_bytes("train"), self.original_bytes(part))
+        return max(simple, BYTES_A_TOKEN * self.parts[part].facts.tokens)
 
     @cached_property
     def validation_overhead(self) -> tuple[float, int]:

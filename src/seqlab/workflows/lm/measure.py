@@ -18,6 +18,7 @@ from seqlab.data.sources import Text
 from seqlab.data.tokenizers import Tokenizer
 from seqlab.evaluation.normalised import laid_on_original
 from seqlab.evaluation.perplexity import Figures, figures_of
+from seqlab.evaluation.reading_on import FIRST_FIT, reading_on
 from seqlab.evaluation.spelling import spelling_of
 from seqlab.evaluation.statistics import Interval, block_edges, block_sums, documents_of, interval_of
 from seqlab.evaluation.surprisal import (
@@ -28,9 +29,10 @@ from seqlab.evaluation.surprisal import (
     policy_for,
     segment_starts,
 )
+from seqlab.runs.folder import Line
 from seqlab.runs.run import Run
 from seqlab.training.objectives import Score
-from seqlab.workflows.lm.baselines import baselines_beside
+from seqlab.workflows.lm.baselines import baselines_beside, can_be_measured
 from seqlab.workflows.lm.data import Prepared
 
 QUICK_TOKENS = 12_288  # of the validation text, scored on the way; the whole of it is scored at the end
@@ -61,19 +63,33 @@ def measure_run(run: Run, data: Prepared, reporter: Reporter) -> dict[str, Any]:
     return {"context": str(policy_for(run.model)), **counted, **final_figures(scored, run, data, reporter)}
 
 
-def final_figures(scored: dict[str, PartScore], run: Run, data: Prepared, reporter: Reporter) -> dict[str, Any]:
+def final_figures(scored: dict[str, PartScore], run: Run, data: Prepared, reporter: Reporter) -> Line:
     """The figures of each part (None of one that is empty), the headline with its interval, and what it has to beat.
+
+    Compressors go on learning from the text; beside them the model, too, is measured as it reads on.
 
     Intervals and baselines need the text itself: where it has changed since it was read there are none.
     """
     best = data.headline_part
     headline = {"label": f"bits/byte ({best})", "value": scored[best].figures.bits_per_byte, "part": best}
-    figures = {name: scored[name].figures.as_json() if name in scored else None for name in HELD_OUT}
+    figures: Line = {name: scored[name].figures.as_json() if name in scored else None for name in HELD_OUT}
     if not _is_unchanged(data.text):
         reporter.warn(f"{data.text.name} is not what it was when training began: no interval, no baselines")
         return figures | {"headline": headline | {"interval": None, "caution": None}, "baselines": []}
     headline |= _how_sure(_interval(scored[best], run, data, best))
-    return figures | {"headline": headline, "baselines": baselines_beside(data, best, run.model, reporter)}
+    if not can_be_measured(data, best, reporter):
+        return figures | {"headline": headline, "baselines": []}
+    enough = len(scored[best].nats) > FIRST_FIT
+    reading = reads_on(scored[best], data, best, reporter).figures.as_json() if enough else None
+    simple = baselines_beside(data, best, run.model, reporter)
+    return figures | {"headline": headline, "reading_on": reading, "baselines": simple}
+
+
+def reads_on(score: PartScore, data: Prepared, name: str, reporter: Reporter | None = None) -> PartScore:
+    """The same part, scored by the model as it goes on learning from it."""
+    with (reporter or Reporter()).task(f"reading on through the {name} text", None):
+        nats = score.nats if score.spelling is None else score.nats - score.spelling
+        return score_of(reading_on(nats, held_out(data, name).ids), data, name)
 
 
 def _how_sure(interval: Interval) -> dict[str, Any]:

@@ -108,7 +108,11 @@ def baseline_rows(final: Line) -> list[tuple[str, str, float, bool]]:
     found = [(one["name"], METHODS.get(one["name"], ""), one["bits_per_byte"], False) for one in baselines_of(final)]
     if not found:
         return []
-    return sorted([*found, ("this model", interval_words(final), own, True)], key=lambda row: row[2])
+    found.append(("this model", interval_words(final), own, True))
+    if final.get("reading_on"):
+        bits = final["reading_on"]["bits_per_byte"]
+        found.append(("this model, reading on", "goes on learning from the text, as compressors do", bits, True))
+    return sorted(found, key=lambda row: row[2])
 
 
 def _headline(run: Run, final: Line) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from seqlab.evaluation.baselines import COMPRESSORS
 
 Final = dict[str, Any]
 MEANING = "what a compressor that knows the model needs for a byte of the text; lower is better, 8 is knowing nothing"
+READING_ON = "this model as it goes on learning from the text that it reads, as compressors do"
 METHODS = {
     "uniform": "every character of the training text equally likely",
     "7-gram": "counts of each character after the six before it (modified Kneser–Ney)",
@@ -25,7 +26,7 @@ def told(final: Final) -> list[str]:
     if simple:
         listed = ", ".join(f"{one['name']} {one['bits_per_byte']:.3f}" for one in simple)
         lines.append(f"beside it, on the same text: {listed}{''.join(f' ({note})' for note in notes_of(final))}")
-    return [*lines, *filter(None, [who_is_ahead(final)]), f"bits per byte: {MEANING}"]
+    return [*lines, *filter(None, [who_is_ahead(final), as_it_reads_on(final)]), f"bits per byte: {MEANING}"]
 
 
 def headline_part(final: Final) -> str:
@@ -47,6 +48,15 @@ def baselines_of(final: Final) -> list[Final]:
     """Best first; none of a run that was measured before there were any."""
     found: list[Final] = final.get("baselines") or []
     return found
+
+
+def as_it_reads_on(final: Final) -> str | None:
+    """One sentence: the model with what compressors have, beside the best of them."""
+    if not final.get("reading_on"):  # not measured, or before it was
+        return None
+    said = f"{READING_ON}: {final['reading_on']['bits_per_byte']:.3f}"
+    packed = [one for one in baselines_of(final) if one["name"] in COMPRESSORS]
+    return said + (f" ({packed[0]['name']} {packed[0]['bits_per_byte']:.3f})" if packed else "")
 
 
 def notes_of(final: Final) -> list[str]:

@@ -22,6 +22,7 @@ from seqlab.evaluation.baselines import BASELINE_ORDER, COMPRESSORS, character_n
 from seqlab.evaluation.normalised import NormalisedScorer
 from seqlab.evaluation.outsiders import load_hf
 from seqlab.evaluation.perplexity import Figures
+from seqlab.evaluation.reading_on import that_reads_on
 from seqlab.evaluation.statistics import BLOCK_BYTES, Interval, compare
 from seqlab.training.determinism import using_threads
 from seqlab.workflows.lm.mix import named_run
@@ -55,12 +56,14 @@ def perplexity_sheet(
     encoding: str = "utf-8",
     glob: str = "",
     context: int | None = None,
+    reading_on: bool = False,
     threads: int | None = None,
     reporter: Reporter | None = None,
 ) -> Sheet:
     """Score every text with every model; nothing is refused, unknown tokens pay for their spelling.
 
-    `context` is how many tokens the runs read at a time, instead of those that each was trained with.
+    `context` is how many tokens the runs read at a time, instead of those that each was trained with. With
+    `reading_on` every model is there a second time, as it goes on learning from the text that it reads.
     """
     reporter = reporter or Reporter()
     steps = parse_steps(normalise)
@@ -69,6 +72,8 @@ def perplexity_sheet(
         loaded = [named_run(name, reporter) for name in _each_once(runs)]
         readers = [reader_of(run if context is None else run.with_context(context)) for run in loaded]
         readers += [_outsider(folder) for folder in _each_once(hf)]
+        if reading_on:
+            readers = [each for reader in readers for each in (reader, _reading_on(reader))]
         read = _named_apart([(source, *_read(source, encoding, glob, reporter)) for source in _each_once(texts)])
         simple = _baselines(readers, reporter) if baselines else []
         counted = [] if any(_is_the_baseline(reader) for reader in readers) else [reader for reader, _ in simple]
@@ -159,6 +164,10 @@ def reader_of(run: LMRun) -> Reader:
 def _outsider(folder: str | Path) -> Reader:
     bound = "upper bound: a text can be cut into these tokens in several ways, one was scored"
     return Reader(str(folder), load_hf(folder), bound)
+
+
+def _reading_on(reader: Reader) -> Reader:
+    return replace(reader, name=f"{reader.name}, reading on", scorer=that_reads_on(reader.scorer))
 
 
 def _is_the_baseline(reader: Reader) -> bool:
