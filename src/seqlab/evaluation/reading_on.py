@@ -29,9 +29,9 @@ LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # of the contexts, in tokens (docs/log.md)
 FIRST_FIT = 1024  # tokens read before anything is fitted
 MOST_FITTED = 65_536  # tokens that a fit looks at, the last ones
 BYTES_A_TOKEN = 250  # held at most
-FIT_STEPS, FIT_RATE = 80, 0.15
+FIT_STEPS, FIT_RATE = 40, 0.15
 MOST_NATS = 700.0  # a model that gives a token less is taken to give it e⁻⁷⁰⁰
-STRENGTH_AT_FIRST, DISCOUNT_AT_FIRST = 1e3, 0.7
+STRENGTH_AT_FIRST, DISCOUNT_AT_FIRST = 1e4, 0.9  # next to nothing but the model
 
 Integers = NDArray[np.int64]
 Numbers = NDArray[np.float64]
