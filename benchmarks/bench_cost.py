@@ -71,8 +71,8 @@ def named(flags: dict[str, Any]) -> str:
 
 def train_one(flags: dict[str, Any], data: str) -> dict[str, Any]:
     """Train as `seqlab … train` does; what was said before, and what it took."""
+    from seqlab.core.memory import resident_bytes
     from seqlab.core.reporting import Reporter
-    from seqlab.diagnostics.forecast import resident_bytes
     from seqlab.runs import session
 
     class Watching(Reporter):

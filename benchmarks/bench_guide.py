@@ -114,7 +114,8 @@ def texts() -> None:
         print(f"{name}, {len(content.encode()):,} bytes, 80/10/10, 60 s, bits per byte of the test text:")
         for guide in ("ngram", "none"):
             final = trained(path, budget="60s", guide=guide)
-            print(line(f"default, --guide {guide}", final, final["test"]["bits_per_byte"]), flush=True)
+            reading = f"; reading on: {final['reading_on']['bits_per_byte']:.4f}"
+            print(line(f"default, --guide {guide}", final, final["test"]["bits_per_byte"]) + reading, flush=True)
         cut = 8 * len(content) // 10, 9 * len(content) // 10
         for found in baselines(content[: cut[0]], content[cut[1] :], orders=(5, 7)):
             print(f"  {found.name:<44} {found.bits_per_byte:.4f}  {found.note}", flush=True)

@@ -9,8 +9,6 @@ from seqlab.core.registry import MODELS
 from seqlab.core.settings.fields import flags_of, from_table, to_table, with_flags
 from seqlab.core.settings.lm import (
     CHARACTERS_BELOW,
-    LED_PRESETS,
-    PRESETS,
     LMSettings,
     ModelSettings,
     check_said,
@@ -20,6 +18,7 @@ from seqlab.core.settings.lm import (
     tokenizer_for,
     with_tokenizer,
 )
+from seqlab.core.settings.lm_presets import LED_PRESETS, PRESETS
 from seqlab.core.settings.training import SIZES, TrainingSettings, size_for_budget
 
 

@@ -20,7 +20,7 @@ from torch import nn
 
 from seqlab.core.settings.training import TrainingSettings
 from seqlab.core.types import LabelBatch, PaddedBatch, PairBatch, TokenBatch
-from seqlab.diagnostics import forecast
+from seqlab.diagnostics import forecast, pieces
 from seqlab.diagnostics.forecast import (
     Memory,
     Rehearsal,
@@ -145,7 +145,7 @@ def test_a_step_that_is_scaled_up_holds_the_same(monkeypatch: pytest.MonkeyPatch
             patch.setattr(forecast, "QUICK", 0.0)
             seen = rows_seen(patch)
             assert rehearse_memory(model, learning).tensor_bytes(1) == pytest.approx(tried, abs=8)
-        assert max(seen) == forecast.SOME < ROWS
+        assert max(seen) == pieces.SOME < ROWS
 
 
 def rows_seen(patch: pytest.MonkeyPatch) -> list[int]:
@@ -324,7 +324,7 @@ def test_what_bends_down_is_never_told_below_a_line() -> None:
 def test_batches_are_sampled_over_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     now = iter(range(100))
-    monkeypatch.setattr(forecast.time, "perf_counter", lambda: float(next(now)))
+    monkeypatch.setattr(pieces.time, "perf_counter", lambda: float(next(now)))
 
     class Numbered(Repeated):
         def __call__(self, step: int, rank: int = 0, world: int = 1) -> Any:
@@ -333,23 +333,23 @@ def test_batches_are_sampled_over_an_epoch(monkeypatch: pytest.MonkeyPatch) -> N
 
     model = made("classify gru")
     some = learning_of(model).batches(0)
-    making, batches = forecast._sampled(Learning(Numbered([some], 1000), Labels()))
-    assert len(batches) == forecast.SAMPLED == len(set(asked[1:]))
+    making, batches = pieces.sampled(Learning(Numbered([some], 1000), Labels()))
+    assert len(batches) == pieces.SAMPLED == len(set(asked[1:]))
     assert (min(asked), max(asked)) == (0, 999)
-    assert making == pytest.approx(1 / forecast.SAMPLED)  # our clock moves on by a second between two looks
+    assert making == pytest.approx(1 / pieces.SAMPLED)  # our clock moves on by a second between two looks
     asked.clear()
-    forecast._sampled(Learning(Numbered([some], 3), Labels()))
+    pieces.sampled(Learning(Numbered([some], 3), Labels()))
     assert sorted(set(asked)) == [0, 1, 2]
     asked.clear()
-    making, batches = forecast._sampled(Learning(Numbered([tokens(4, 5)], 1000), NextToken(carry=False)))
+    making, batches = pieces.sampled(Learning(Numbered([tokens(4, 5)], 1000), NextToken(carry=False)))
     assert len(batches) == 1  # all are of one size
     assert making == 1
 
 
 def test_strata_are_quantiles_of_the_size() -> None:
     sized = [tokens(1, length) for length in (9, 2, 7, 1, 5, 3, 8, 4)]
-    assert [batch.inputs.shape[1] for batch in forecast._strata(sized)] == [2, 4, 7, 9]
-    assert [batch.inputs.shape[1] for batch in forecast._strata(sized[:3])] == [7]
+    assert [batch.inputs.shape[1] for batch in pieces.strata(sized)] == [2, 4, 7, 9]
+    assert [batch.inputs.shape[1] for batch in pieces.strata(sized[:3])] == [7]
 
 
 # --------------------------------------------------------------------------- seconds
@@ -361,10 +361,9 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def set_clocks(row: float) -> None:
         monkeypatch.setattr(forecast, "_optimiser_seconds", lambda *_: 0.5)
-        sampled = forecast._sampled
-        monkeypatch.setattr(forecast, "_sampled", lambda learning: (0.25, sampled(learning)[1]))
+        monkeypatch.setattr(forecast, "sampled", lambda learning: (0.25, pieces.sampled(learning)[1]))
         for name in ("_seconds", "_timed"):
-            monkeypatch.setattr(forecast._Watched, name, lambda _, piece: row * forecast._rows(piece))
+            monkeypatch.setattr(forecast._Watched, name, lambda _, piece: row * pieces.rows_of(piece))
 
     return set_clocks
 
@@ -470,37 +469,3 @@ def test_recomputing_for_a_while() -> None:
             assert rehearse_memory(model, learning).tensor_bytes(1) == plain
         assert all(block.recompute for block in model.blocks)
     assert not any(block.recompute for block in model.blocks)
-
-
-# --------------------------------------------------------------------------- the machine's memory
-
-
-@pytest.fixture
-def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """A system of files that say what they are told."""
-    monkeypatch.setattr(forecast, "Path", lambda place: tmp_path / str(place).lstrip("/"))
-
-    def says(place: str, words: str) -> None:
-        file = tmp_path / place.lstrip("/")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(words)
-
-    return says
-
-
-def test_what_may_still_be_taken(system: Callable[[str, str], None]) -> None:
-    assert forecast.available_bytes() is None
-    assert forecast.resident_bytes() == 0
-    system("/proc/meminfo", "MemTotal:  900 kB\nMemAvailable:     700 kB\n")
-    assert forecast.available_bytes() == 700 * 1024
-    system("/sys/fs/cgroup/memory.max", "max\n")
-    system("/sys/fs/cgroup/memory.current", "100000\n")
-    assert forecast.available_bytes() == 700 * 1024  # a group without a limit
-    system("/sys/fs/cgroup/memory.max", "500000\n")
-    assert forecast.available_bytes() == 400_000
-    system("/sys/fs/cgroup/memory.max", "900000000\n")
-    assert forecast.available_bytes() == 700 * 1024
-    system("/proc/self/status", "VmPeak: 9 kB\nVmRSS:\t 42 kB\n")
-    assert forecast.resident_bytes() == 42 * 1024
-    system("/proc/meminfo", "MemAvailable: ?\n")
-    assert forecast.available_bytes() == 900_000_000 - 100_000

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from seqlab.core.errors import UsageError, nearest
 from seqlab.core.settings.fields import Field, Preset, dashed, declared_type, flag_of, flags_of
-from seqlab.core.settings.lm import LED_PRESETS, PRESETS
+from seqlab.core.settings.lm_presets import LED_PRESETS, PRESETS
 
 READERS: dict[str, Any] = {"int": int, "float": float, "str": str}
 

@@ -12,37 +12,33 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import ctypes
 import itertools
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from seqlab.core.memory import resident_bytes
 from seqlab.core.settings.training import TrainingSettings
 from seqlab.core.traits import traits_of
 from seqlab.core.types import Batch, TokenBatch
 from seqlab.core.units import parse_budget
 from seqlab.diagnostics.cost import optimiser_bytes
 from seqlab.diagnostics.machine import MODEL_ERROR, Calibration, seconds_of
+from seqlab.diagnostics.pieces import bytes_of, piece_of, rows_of, sampled, shortened, strata, two_pieces
 from seqlab.diagnostics.rehearsal import Rehearsed, rehearse, scaled
 from seqlab.layers.blocks import Block
 from seqlab.training.optim import optimiser_for
 from seqlab.training.plan import Learning
 
-FEW, SOME = 2, 4  # rows of the two pieces that are always rehearsed
 QUICK = 1.5  # seconds: what takes less is rehearsed, and timed, as it is
 LONG = 2048  # positions of a row from which on shorter ones are rehearsed
 SHARES = (1 / 16, 1 / 8, 1 / 4)  # of such a row
-SAMPLED = 24  # batches whose sizes are looked at
-STRATA = (1 / 8, 3 / 8, 5 / 8, 7 / 8)  # of the sampled batches by size: these stand for all
 SCATTER, SCATTER_RECOMPUTED, SCATTER_PIECES = 1.25, 2.0, 2.4  # measured: docs/benchmarks.md
 HOLES, MOST_HOLES = 1.5, 200_000_000  # of uneven batches: times their tensors, and bytes at most; measured too
 LOOP_SECONDS = 2e-4  # of the loop itself in each step: clock, signals, progress
@@ -132,9 +128,9 @@ class Rehearsal:
 
 def rehearse_memory(model: nn.Module, learning: Learning, read: Callable[[], Any] | None = None) -> Rehearsal:
     """From the largest of some batches, and from the first calls of `read`, which has the model read held-out data."""
-    batches = _sampled(learning)[1]
-    batch = max(batches, key=_bytes)
-    uneven = len({_rows(one) for one in batches}) > 1
+    batches = sampled(learning)[1]
+    batch = max(batches, key=bytes_of)
+    uneven = len({rows_of(one) for one in batches}) > 1
     gradients = sum(w.numel() * w.element_size() for w in model.parameters() if w.requires_grad)
     with _untouched(model):
         watched = _Watched(model, learning, batch)
@@ -144,7 +140,7 @@ def rehearse_memory(model: nn.Module, learning: Learning, read: Callable[[], Any
         at=watched.peak_bytes,
         rows=watched.rows,
         gradients=gradients,
-        batch=_bytes(batch),
+        batch=bytes_of(batch),
         reading=int(reading),
         of_length=watched.bytes_of_length if watched.length else None,
         length=watched.length,
@@ -218,8 +214,8 @@ def step_seconds(
     progress: Callable[[float], None] = lambda share: None,
 ) -> StepSeconds:
     """Of one whole training step; `calibration` is asked for only where a step is too long to be tried whole."""
-    making, batches = _sampled(learning)
-    chosen = _strata(batches)
+    making, batches = sampled(learning)
+    chosen = strata(batches)
     with _untouched(model):
         watched = [_Watched(model, learning, batch) for batch in chosen]
         quick = []
@@ -262,13 +258,13 @@ class _Watched:
     """A batch of which pieces are rehearsed and timed; of long rows, shorter ones (`LONG`)."""
 
     def __init__(self, model: nn.Module, learning: Learning, batch: Batch) -> None:
-        self.rows = _rows(batch)
+        self.rows = rows_of(batch)
         self._model, self._learning, self._batch = model, learning, batch
         self._cuts, self._lengths, self._length = [batch], [1.0], 1.0
         if isinstance(batch, TokenBatch) and batch.inputs.shape[1] >= LONG:
             self._length = float(batch.inputs.shape[1])
             self._lengths = [float(int(self._length * share)) for share in SHARES]
-            self._cuts = [_shortened(batch, int(length)) for length in self._lengths]
+            self._cuts = [shortened(batch, int(length)) for length in self._lengths]
         self._pairs: dict[int, tuple[Rehearsed, Rehearsed]] = {}
 
     # ---- rehearsed
@@ -303,16 +299,16 @@ class _Watched:
 
     def _rehearsed(self, cut: Batch, rows: int) -> Rehearsed:
         """The step on so many rows: every number in it grows in a line with them."""
-        small, large = _few(cut)
-        a, b = _rows(small), _rows(large)
+        small, large = two_pieces(cut)
+        a, b = rows_of(small), rows_of(large)
         pair = self._pair(cut)
         if rows <= b or pair[1].seconds * rows / b < QUICK:
-            return self._rehearse(_piece(cut, rows))
-        return scaled(*pair, (rows - a) / (b - a)) or self._rehearse(_piece(cut, rows))
+            return self._rehearse(piece_of(cut, rows))
+        return scaled(*pair, (rows - a) / (b - a)) or self._rehearse(piece_of(cut, rows))
 
     def _pair(self, cut: Batch) -> tuple[Rehearsed, Rehearsed]:
         if id(cut) not in self._pairs:
-            small, large = _few(cut)
+            small, large = two_pieces(cut)
             self._step(small)  # whatever is made once, such as tables of positions, is not part of a step
             self._pairs[id(cut)] = self._rehearse(small), self._rehearse(large)
         return self._pairs[id(cut)]
@@ -328,13 +324,13 @@ class _Watched:
         rows = -(-self.rows // pieces)
         if not self._is_quick(rows):
             return None
-        return pieces * self._timed(_piece(self._batch, rows))
+        return pieces * self._timed(piece_of(self._batch, rows))
 
     def _is_quick(self, rows: int) -> bool:
         """So many whole rows; long ones take at least as much for each position as their longest cut."""
         if len(self._cuts) == 1:
-            return _rows(self._largest_quick()) >= rows
-        return self._seconds(_piece(self._cuts[-1], rows)) / SHARES[-1] <= QUICK
+            return rows_of(self._largest_quick()) >= rows
+        return self._seconds(piece_of(self._cuts[-1], rows)) / SHARES[-1] <= QUICK
 
     def correction(self, calibration: Calibration) -> float:
         """By how much a piece takes longer than the sum of its operations."""
@@ -344,12 +340,12 @@ class _Watched:
     def _largest_quick(self) -> Batch:
         """The largest piece that is not expected to take longer than `QUICK`; at least the least one."""
         for cut in reversed(self._cuts):
-            small = _few(cut)[0]
-            seconds = self._seconds(small) / _rows(small)
+            small = two_pieces(cut)[0]
+            seconds = self._seconds(small) / rows_of(small)
             rows = min(self.rows, int(QUICK / seconds))
             if rows >= 1:
-                return _piece(cut, rows)
-        return _piece(self._cuts[0], 1)
+                return piece_of(cut, rows)
+        return piece_of(self._cuts[0], 1)
 
     def _seconds(self, piece: Batch) -> float:
         begun = time.perf_counter()
@@ -382,53 +378,6 @@ def extrapolated(at: Sequence[float], values: Sequence[float], to: float) -> flo
     return found
 
 
-# --------------------------------------------------------------------------- batches and their pieces
-
-
-def _sampled(learning: Learning) -> tuple[float, list[Batch]]:
-    """Seconds to make a batch, and batches of one epoch. One is enough where all are of one size."""
-    batches = [learning.batches(0)]
-    if isinstance(batches[0], TokenBatch) or _rows(batches[0]) == 1:
-        begun = time.perf_counter()
-        learning.batches(1)
-        return time.perf_counter() - begun, batches
-    steps = max(1, int(learning.batches.steps_per_epoch))
-    chosen = sorted({int(k) for k in np.linspace(0, steps - 1, min(steps, SAMPLED))})
-    begun = time.perf_counter()
-    batches = [learning.batches(step) for step in chosen]
-    return (time.perf_counter() - begun) / len(chosen), batches
-
-
-def _strata(batches: list[Batch]) -> list[Batch]:
-    by_size = sorted(batches, key=_bytes)
-    return [by_size[int(share * len(by_size))] for share in (STRATA if len(by_size) >= len(STRATA) else (0.5,))]
-
-
-def _few(batch: Batch) -> tuple[Batch, Batch]:
-    return _piece(batch, FEW), _piece(batch, SOME)
-
-
-def _piece(batch: Batch, rows: int) -> Batch:
-    """So many rows of it or, where it is not cut so, a few less."""
-    return max(batch.cut(-(-_rows(batch) // rows)), key=_rows)
-
-
-def _rows(batch: Batch) -> int:
-    return len(batch.cut(sys.maxsize))
-
-
-def _shortened(batch: TokenBatch, length: int) -> TokenBatch:
-    guide = None if batch.guide is None else batch.guide[:, :length]
-    return replace(batch, inputs=batch.inputs[:, :length], targets=batch.targets[:, :length], guide=guide)
-
-
-def _bytes(batch: Any) -> int:
-    """Of all tensors of a batch."""
-    if isinstance(batch, Tensor):
-        return batch.nbytes
-    return sum(_bytes(getattr(batch, f.name)) for f in fields(batch)) if is_dataclass(batch) else 0
-
-
 def _doubled(start: int, end: int) -> Iterator[int]:
     while start < end:
         yield start
@@ -449,40 +398,3 @@ def _untouched(model: nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for name, value in model.named_buffers():
                 value.copy_(buffers[name])
-
-
-# --------------------------------------------------------------------------- the machine's memory
-
-
-def give_back() -> None:
-    """Return to the system what this process holds without using it, where the C library can (glibc)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def resident_bytes() -> int:
-    """What this process holds now, nothing unused among it; 0 where the system does not say."""
-    give_back()
-    return _kilobytes(Path("/proc/self/status"), "VmRSS") or 0
-
-
-def available_bytes() -> int | None:
-    """What may still be taken: of the machine, and of the group of processes that this one belongs to."""
-    free = _kilobytes(Path("/proc/meminfo"), "MemAvailable")
-    group = Path("/sys/fs/cgroup")
-    try:
-        limit = int((group / "memory.max").read_text(encoding="ascii"))
-        spare = limit - int((group / "memory.current").read_text(encoding="ascii"))
-    except (OSError, ValueError):  # no limit, or another system
-        return free
-    return spare if free is None else min(free, spare)
-
-
-def _kilobytes(file: Path, name: str) -> int | None:
-    try:
-        for line in file.read_text(encoding="utf-8").splitlines():
-            if line.startswith(name + ":"):
-                return 1024 * int(line.split()[1])
-    except (OSError, ValueError):
-        pass
-    return None

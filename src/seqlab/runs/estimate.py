@@ -16,6 +16,7 @@ from torch import nn
 
 from seqlab.core.eager import without_numbers
 from seqlab.core.errors import SeqlabError, UsageError
+from seqlab.core.memory import available_bytes
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import dashed, with_changes
 from seqlab.core.settings.training import TrainingSettings
@@ -25,7 +26,6 @@ from seqlab.diagnostics.forecast import (
     Memory,
     Rehearsal,
     StepSeconds,
-    available_bytes,
     can_recompute,
     memory_of,
     recomputing,

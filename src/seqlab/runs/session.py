@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from seqlab.core.files import sha256_of_file
+from seqlab.core.memory import give_back
 from seqlab.core.reporting import Reporter
 from seqlab.core.seeding import initialising, seed_dropout
 from seqlab.core.settings.fields import to_table, with_changes
 from seqlab.core.state import pack, unpack
 from seqlab.core.units import human_moment, number_of, parse_budget
-from seqlab.diagnostics.forecast import give_back
 from seqlab.runs.conflicts import refuse_shorter
 from seqlab.runs.estimate import Estimate, check_memory, check_weights, estimate, validations_in
 from seqlab.runs.folder import Line, RunFolder

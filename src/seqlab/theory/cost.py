@@ -16,7 +16,8 @@ from torch import nn
 
 from seqlab.core.types import PaddedBatch
 from seqlab.data.tokenizers import CharacterTokenizer, Tokenizer, WordTokenizer
-from seqlab.diagnostics.cost import Cost, bottleneck, cost
+from seqlab.diagnostics.bottleneck import bottleneck
+from seqlab.diagnostics.cost import Cost, cost
 from seqlab.layers import DecoderBlock, EncoderBlock, MultiHeadAttention
 from seqlab.models.translator import Memory, TransformerTranslator
 from seqlab.ops.masks import banded_causal_mask

@@ -21,7 +21,7 @@ import seqlab.workflows.duel.lm as workflow
 from seqlab.cli import main
 from seqlab.core.errors import DamageError, UsageError
 from seqlab.core.reporting import Reporter
-from seqlab.core.settings.lm import PRESETS
+from seqlab.core.settings.lm_presets import PRESETS
 from seqlab.runs.run import load
 from seqlab.workflows.duel.entrants import Cost, Entrant
 from seqlab.workflows.duel.folder import DuelFolder

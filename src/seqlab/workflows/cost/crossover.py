@@ -9,13 +9,13 @@ from typing import Any
 
 from seqlab.core.errors import UsageError
 from seqlab.core.files import check_targets, write_text
+from seqlab.core.memory import available_bytes
 from seqlab.core.reporting import Reporter
 from seqlab.core.seeding import initialising
 from seqlab.core.settings.cost_measured import FEWEST, CrossoverSettings
 from seqlab.core.settings.fields import check_group
 from seqlab.core.units import human_bytes
 from seqlab.diagnostics.crossover import KINDS, START, Crossover, Curve, crossovers_of, measure_curves, shapes_of
-from seqlab.diagnostics.forecast import available_bytes
 from seqlab.diagnostics.timed_layers import Shape, Timer, that_fit
 from seqlab.training.determinism import using_threads
 from seqlab.workflows.cost import crossover_words as words

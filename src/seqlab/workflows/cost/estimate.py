@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 from seqlab.core.files import write_text
+from seqlab.core.memory import available_bytes
 from seqlab.core.reporting import Reporter
-from seqlab.diagnostics.cost import Bottleneck, Cost, Textbook, bottleneck, cost, textbook
-from seqlab.diagnostics.forecast import available_bytes, can_recompute, recomputing
+from seqlab.diagnostics.bottleneck import Bottleneck, bottleneck
+from seqlab.diagnostics.cost import Cost, Textbook, cost, textbook
+from seqlab.diagnostics.forecast import can_recompute, recomputing
 from seqlab.training.determinism import deterministic
 from seqlab.workflows.cost.predict import Prediction, calibrations, predict, steps_of, too_much
 from seqlab.workflows.cost.request import PAGE, Request, check_cost

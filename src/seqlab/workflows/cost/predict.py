@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from seqlab.core.memory import available_bytes
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.cost import BIGRAM_TOKENS, COSTED, Asked, Shapes, reads_all_pairs
 from seqlab.core.units import human_bytes, human_flops, parse_budget
@@ -15,11 +16,9 @@ from seqlab.diagnostics.cost import Cost
 from seqlab.diagnostics.forecast import (
     LONG,
     SHARES,
-    SOME,
     Memory,
     Rehearsal,
     StepSeconds,
-    available_bytes,
     can_recompute,
     memory_of,
     recomputing,
@@ -27,6 +26,7 @@ from seqlab.diagnostics.forecast import (
     step_seconds,
 )
 from seqlab.diagnostics.machine import Calibration, calibration_of
+from seqlab.diagnostics.pieces import SOME
 from seqlab.runs.estimate import BYTES_PER_ITEM, MUCH, Traded, choose_smaller, what_fits
 from seqlab.runs.task import find_task
 from seqlab.training.plan import Learning

@@ -10,12 +10,12 @@ import torch
 
 from seqlab.core.errors import UsageError
 from seqlab.core.files import check_targets, write_text
+from seqlab.core.memory import available_bytes
 from seqlab.core.reporting import Reporter
 from seqlab.core.seeding import initialising
 from seqlab.core.settings.cost_measured import FEWEST, ScalingSettings
 from seqlab.core.settings.fields import check_group
 from seqlab.core.units import number_of
-from seqlab.diagnostics.forecast import available_bytes
 from seqlab.diagnostics.machine import machine_identity
 from seqlab.diagnostics.scaling import Grid, Growth, grid_of, has_axis, measure_grids
 from seqlab.diagnostics.timed_layers import Shape, Timer

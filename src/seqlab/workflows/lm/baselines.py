@@ -14,11 +14,11 @@ import seqlab
 from seqlab.core.cache import cache_folder
 from seqlab.core.errors import SeqlabError
 from seqlab.core.files import canonical_json, make_folder, sha256_of, write_bytes
+from seqlab.core.memory import available_bytes
 from seqlab.core.reporting import Reporter
 from seqlab.core.units import human_bytes
 from seqlab.data.prepare import Bounds, read_slice
 from seqlab.data.sources import Text
-from seqlab.diagnostics.forecast import available_bytes
 from seqlab.evaluation.baselines import (
     BASELINE_ORDER,
     MAX_TRAINING_BYTES,

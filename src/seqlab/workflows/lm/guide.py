@@ -9,10 +9,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from seqlab.core.errors import DamageError, DataError
+from seqlab.core.memory import available_bytes
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import filled
 from seqlab.core.settings.lm import LMSettings
-from seqlab.diagnostics.forecast import available_bytes
 from seqlab.models.folds import Folded, count_folds
 from seqlab.models.guided import Guide
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from seqlab.core.errors import UsageError
 from seqlab.core.machine import multiplies_bfloat16
+from seqlab.core.memory import available_bytes
 from seqlab.core.registry import FITTED_MODELS, MIXTURE, look_up
 from seqlab.core.reporting import Reporter
 from seqlab.core.settings.fields import filled, with_changes
@@ -31,7 +32,6 @@ from seqlab.core.units import human_count, number_of
 from seqlab.data.batching import FEW_TOKENS, PairBatches, StreamBatches, WindowBatches
 from seqlab.data.sources import full_place, stem_of
 from seqlab.data.tokenizers import read_tokenizer
-from seqlab.diagnostics.forecast import available_bytes
 from seqlab.models.build import MODEL_SIZES, build_lm_from_settings, known_sizes, refuse_unknown_sizes
 from seqlab.models.guided import Guide
 from seqlab.runs.run import Run

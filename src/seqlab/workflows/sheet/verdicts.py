@@ -70,6 +70,8 @@ def sentence(a: Measured, b: Measured, found: Difference, p: float, pairs: int) 
 
 def runs_compared(a: Reader, b: Reader) -> str | None:
     """What of the luck of training is left out."""
+    if a.run is not None and a.run is b.run:
+        return "one run, with and without reading on"
     trained = [reader for reader in (a, b) if reader.run is not None and reader.run.record.get("steps")]
     if len(trained) < 2:
         return f"one seed of {trained[0].name}" if trained else None

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from seqlab.core.memory import give_back
 from seqlab.core.reporting import Reporter
 from seqlab.core.types import IGNORED, PairBatch
-from seqlab.diagnostics.forecast import give_back
 from seqlab.evaluation.translation import Difference, TranslationFigures, bleu_of, difference_of, figures_of
 from seqlab.training.objectives import Score
 from seqlab.workflows.translate.data import Prepared
