@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 import seqlab
 from seqlab.core.errors import UsageError
+from seqlab.diagnostics.bottleneck import bottleneck
 from seqlab.diagnostics.cost import (
     FORWARD_FLOPS,
     TOTALS,
     Cost,
-    bottleneck,
     count_parameters,
     forward_flops,
     textbook,

@@ -132,7 +132,7 @@ def where_it_turns(width: int) -> float:
     method="exact",
     right=where_it_turns,
     wrong={"from n = d on": lambda d: d, "from n = d² on": lambda d: d**2, "from n = 4d on": lambda d: 4 * d},
-    about=("seqlab.layers:MultiHeadAttention", "seqlab.diagnostics.cost:bottleneck"),
+    about=("seqlab.layers:MultiHeadAttention", "seqlab.diagnostics.bottleneck:bottleneck"),
 )
 def long_sequences(seed: int, form: Count) -> Evidence:
     width = int(torch.randint(5, 40, (1,), generator=stream(seed, "mha.bottleneck-long")))
