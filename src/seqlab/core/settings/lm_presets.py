@@ -59,7 +59,7 @@ _LED_RECURRENT: dict[str, Preset] = {
     "small": dict(learning_rate=2e-3),
     "medium": dict(learning_rate=2e-3),
     "large": dict(learning_rate=2e-3, depth=2, dropout=0.4),
-    "huge": dict(learning_rate=2e-3, depth=2, dropout=0.55),
+    "huge": dict(learning_rate=2e-3, width=640, depth=2, dropout=0.6),
 }
 LED_PRESETS: dict[str, dict[str, Preset]] = {"gru": _LED_RECURRENT, "lstm": _LED_RECURRENT}
 COMMON_PRESET: Preset = dict(tied=False, carry=True)
