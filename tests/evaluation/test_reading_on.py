@@ -137,12 +137,16 @@ def test_a_model_that_knows_what_comes_is_left_alone() -> None:
     assert reading_on(sure, ids).mean() < 2e-3
 
 
-def test_a_probability_of_nought_is_taken_for_a_very_small_one() -> None:
-    ids = np.tile(np.arange(8), 300)
+@pytest.mark.parametrize("at", [5, 2000])
+def test_a_probability_of_nought_for_something_new_spoils_no_fit(at: int) -> None:
+    """In what the first fit looks at, and after it."""
+    ids = np.tile(np.arange(8), 400)
     nats = np.full(len(ids), 1.0)
-    nats[2000] = np.inf
+    ids[at], nats[at] = 99, np.inf
     found = reading_on(nats, ids)
-    assert np.isfinite(found).all()
+    assert np.isfinite(np.delete(found, at)).all()
+    assert found[at] > 490
+    assert found[at + 200 :].mean() < 1.0
 
 
 # --------------------------------------------------------------------------- as a scorer

@@ -30,7 +30,7 @@ FIRST_FIT = 1024  # tokens read before anything is fitted
 MOST_FITTED = 65_536  # tokens that a fit looks at, the last ones
 BYTES_A_TOKEN = 250  # held at most
 FIT_STEPS, FIT_RATE = 40, 0.15
-MOST_NATS = 700.0  # a model that gives a token less is taken to give it e⁻⁷⁰⁰
+MOST_NATS = 500.0  # a model that gives a token less is taken to give it e⁻⁵⁰⁰: what follows has room above zero
 STRENGTH_AT_FIRST, DISCOUNT_AT_FIRST = 1e4, 0.9  # next to nothing but the model
 
 Integers = NDArray[np.int64]
